@@ -1,0 +1,59 @@
+"""A classical weighting as a method of the estimator: frames -> spectra that add up -> curve, delay, confidence."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc import gcc
+from qkgcc.confidence import coherence_confidence, coherence_spectrum
+from qkgcc.peaks import find_peak
+
+
+@dataclass(frozen=True)
+class Classical:
+    """See `estimate.Method` for what the members mean."""
+
+    weighting: str
+    sample_rate: int
+    frame: int
+    max_lag: int
+    band: tuple[float, float] | None
+    beta: float
+    interpolation: str
+
+    kind = "correlation"
+    calibrated = False
+    scaling = "none"  # every weighting is indifferent to a common gain
+
+    @property
+    def lags(self) -> npt.NDArray[np.float64]:
+        return np.arange(-self.max_lag, self.max_lag + 1, dtype=np.float64)
+
+    def evidence(self, frames: npt.NDArray[np.floating[Any]]) -> tuple[npt.NDArray[Any], ...]:
+        # A constant offset would be a source of its own, at delay 0.
+        centred = frames - frames.mean(axis=-1, keepdims=True)
+        weighted = gcc.weighted_spectrum(
+            centred,
+            self.weighting,
+            max_lag=self.max_lag,
+            beta=self.beta,
+            band=self.band,
+            sample_rate=self.sample_rate,
+        )
+        coherence = coherence_spectrum(
+            centred, max_lag=self.max_lag, sample_rate=self.sample_rate, band=self.band
+        )
+        return weighted, coherence
+
+    def decode(
+        self, evidence: tuple[npt.NDArray[Any], ...]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+        weighted, coherence = evidence
+        circular = gcc.correlation(weighted)
+        delay = find_peak(circular, self.max_lag, self.interpolation)
+        confidence = coherence_confidence(
+            coherence, delay, max_lag=self.max_lag, sample_rate=self.sample_rate
+        )
+        return gcc.curve(circular, self.max_lag), delay, confidence

@@ -1,0 +1,39 @@
+"""The methods by name: one line and the reference of each."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    name: str
+    line: str
+    reference: str
+
+
+_KNAPP = "Knapp & Carter 1976, IEEE Trans. ASSP 24(4)"
+
+METHODS = {
+    method.name: method
+    for method in (
+        MethodInfo("cc", "plain cross-correlation; strong in an open field, misled by rooms and low pitch", _KNAPP),
+        MethodInfo("phat", "phase transform: every frequency counts the same; the usual choice in rooms", _KNAPP),
+        MethodInfo(
+            "phat-beta",
+            "phase transform with a partial exponent (0.8): weak, noisy frequencies count less",
+            "Donohue, Hannemann & Dietz 2007, Signal Processing 87(7)",
+        ),
+        MethodInfo(
+            "roth", "divides by the first channel's spectrum; not symmetric in its channels", "Roth 1971, IEEE Spectrum 8(4)"
+        ),
+        MethodInfo(
+            "scot",
+            "smoothed coherence: frequencies count by how coherent they are",
+            "Carter, Nuttall & Cable 1973, Proc. IEEE 61(10)",
+        ),
+        MethodInfo(
+            "ml",
+            "maximum likelihood (Hannan-Thomson): optimal in noise, without reverberation",
+            "Hannan & Thomson 1973, Biometrika 60",
+        ),
+    )
+}

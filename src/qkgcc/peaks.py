@@ -1,0 +1,75 @@
+"""Where a correlation peaks, between the samples too.
+
+The largest value over the allowed whole lags is found first. Around it alone, the correlation is then interpolated:
+
+- `band-limited`: a windowed sinc evaluates it on a grid of 1/16 sample within a sample of the peak, and a parabola
+  through the best three of these gives the rest. Within 0.001 sample of what upsampling the whole correlation would
+  give, for the price of a small matrix product.
+- `parabolic`: a parabola through the three samples at the peak. Cheaper, and up to 0.11 sample off on a white spectrum,
+  whose peak is a sinc and no parabola.
+- `none`: the whole lag.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from array_api_compat import array_namespace, device
+
+from qkgcc.errors import InputError
+
+INTERPOLATIONS = ("band-limited", "parabolic", "none")
+
+_STEPS = 16  # fine grid points in a sample
+_REACH = 256  # samples either side that the sinc looks at: on a white spectrum its error is 0.16 / reach
+_KAISER = 2.0  # a gentle window: a stronger one costs the top of the band, where a delay shows most
+
+
+def find_peak(circular: Any, max_lag: int, interpolation: str = "band-limited") -> Any:
+    """Lag of the largest value among -max_lag ... max_lag of a circular correlation, negative lags at its end.
+
+    Shape: (..., K) -> (...,), in samples
+    """
+    if interpolation not in INTERPOLATIONS:
+        raise InputError(f"unknown interpolation {interpolation!r}; known are {', '.join(INTERPOLATIONS)}")
+    xp = array_namespace(circular)
+    span = xp.concat([circular[..., -max_lag:], circular[..., : max_lag + 1]], axis=-1)
+    whole = xp.argmax(span, axis=-1) - max_lag
+    lag = xp.astype(whole, circular.dtype)
+    if interpolation == "none":
+        return lag
+    if interpolation == "parabolic":
+        return lag + _vertex(xp, _neighbours(xp, circular, whole, 1))
+    reach = min(_REACH, circular.shape[-1] // 2 - 1)
+    kernel = xp.asarray(_sinc_kernel(reach), dtype=circular.dtype, device=device(circular))
+    fine = _neighbours(xp, circular, whole, reach) @ kernel
+    best = xp.argmax(fine[..., 1:-1], axis=-1) + 1
+    offset = xp.astype(best - _STEPS, circular.dtype)
+    three = xp.arange(-1, 2, device=device(circular))
+    vertex = _vertex(xp, xp.take_along_axis(fine, best[..., None] + three, axis=-1))
+    # Where the correlation still rises at the end of the fine grid there is no peak inside it: keep the whole lag.
+    inside = xp.abs(vertex) <= 1
+    return lag + xp.where(inside, (offset + vertex) / _STEPS, xp.zeros_like(lag))
+
+
+def _vertex(xp: Any, three: Any) -> Any:
+    """Abscissa of the vertex of the parabola through (-1, a), (0, b), (1, c); 0 for a straight line."""
+    a, b, c = three[..., 0], three[..., 1], three[..., 2]
+    curvature = 2 * b - a - c
+    bent = curvature > 0
+    return xp.where(bent, 0.5 * (c - a) / xp.where(bent, curvature, xp.ones_like(b)), xp.zeros_like(b))
+
+
+def _neighbours(xp: Any, circular: Any, whole: Any, reach: int) -> Any:
+    offsets = xp.arange(-reach, reach + 1, device=device(circular))
+    return xp.take_along_axis(circular, (whole[..., None] + offsets) % circular.shape[-1], axis=-1)
+
+
+@lru_cache(maxsize=4)
+def _sinc_kernel(reach: int) -> npt.NDArray[np.float64]:
+    """Columns evaluate the correlation at -1 ... 1 in steps of 1 / _STEPS from its samples at -reach ... reach."""
+    fine = np.arange(-_STEPS, _STEPS + 1) / _STEPS
+    distance = fine[None, :] - np.arange(-reach, reach + 1)[:, None]
+    inside = np.clip(1 - (distance / (reach + 1)) ** 2, 0, None)
+    return np.sinc(distance) * np.i0(_KAISER * np.sqrt(inside)) / np.i0(_KAISER)

@@ -1,0 +1,160 @@
+"""What an estimator answers, and how it is written down (names and units: DESIGN, "Interfaces").
+
+No estimate is NaN in arrays, `null` in JSON and empty in CSV.
+"""
+
+import csv
+import io
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc.files import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class DelaySummary:
+    """One delay for the whole recording, from the evidence of all its frames added up."""
+
+    delay_samples: float
+    delay_seconds: float
+    angle: float | None
+    confidence: float
+    frames: int
+    answered: int
+    """Frames with an estimate: the others were silent."""
+
+
+@dataclass(frozen=True, eq=False)
+class DelayEstimate:
+    """Delays of one pair of channels over time, positive when the first channel hears the source later.
+
+    Shape: T frames, L lags.
+    """
+
+    source: str
+    method: str
+    channels: tuple[int, int]
+    sample_rate: int
+    times: Floats
+    """(T,) frame centres in seconds."""
+    delay_samples: Floats
+    """(T,) in samples of `sample_rate`, the input's own rate."""
+    delay_seconds: Floats
+    angle: Floats | None
+    """(T,) degrees from broadside, positive towards the second microphone; None when the spacing is not known."""
+    confidence: Floats
+    """(T,) probability that the error is at most 62.5 microseconds; 0 without an estimate."""
+    calibrated: bool
+    """Whether that probability was measured. False for classical methods: it ranks, it does not count."""
+    lags: Floats
+    """(L,) in samples of `sample_rate`."""
+    curve: npt.NDArray[np.float32]
+    """(T, L) a correlation, or a posterior whose rows sum to 1."""
+    kind: str
+    """'correlation' or 'posterior'."""
+    summary: DelaySummary
+
+    def to_json(self, path: str | Path | None = None, *, curve: bool = True) -> str:
+        """One JSON object on one line, also written to `path` if given. `curve=False` leaves out lags and curve."""
+        record: dict[str, Any] = {
+            "source": self.source,
+            "method": self.method,
+            "channels": list(self.channels),
+            "sample_rate": self.sample_rate,
+            "kind": self.kind,
+            "calibrated": self.calibrated,
+            "summary": {name: _plain(value) for name, value in asdict(self.summary).items()},
+            "times": _rounded(self.times, 6),
+            "delay_samples": _rounded(self.delay_samples, 4),
+            "delay_seconds": _rounded(self.delay_seconds, 9),
+            "angle": None if self.angle is None else _rounded(self.angle, 3),
+            "confidence": _rounded(self.confidence, 4),
+        }
+        if curve:
+            record["lags"] = _rounded(self.lags, 6)
+            record["curve"] = [_rounded(row, 5) for row in self.curve]
+        text = json.dumps(record, allow_nan=False)
+        if path is not None:
+            write_whole(path, lambda target: target.write_text(text + "\n"))
+        return text
+
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """One line a frame, also written to `path` if given."""
+        text = csv_text([self])
+        if path is not None:
+            write_whole(path, lambda target: target.write_text(text, newline=""))
+        return text
+
+    def plot(self, path: str | Path | None = None, *, truth: npt.ArrayLike | None = None) -> "Figure":
+        """A picture of the curve, the delay and its confidence over time; `truth` in samples, one a frame."""
+        from qkgcc.plots import plot_delays
+
+        return plot_delays(self, path, truth=truth)
+
+    def __str__(self) -> str:
+        best = self.summary
+        where = "" if best.angle is None else f", {best.angle:.1f} degrees"
+        return (
+            f"{self.source}: {best.delay_samples:.2f} samples ({best.delay_seconds * 1e6:.0f} us{where}), "
+            f"confidence {best.confidence:.2f}, by {self.method} over {best.answered} of {best.frames} frames"
+        )
+
+
+CSV_COLUMNS = (
+    "source",
+    "channel_1",
+    "channel_2",
+    "time",
+    "delay_samples",
+    "delay_seconds",
+    "angle",
+    "confidence",
+)
+
+
+def csv_text(estimates: list[DelayEstimate], *, header: bool = True) -> str:
+    """Frames of several estimates under one header."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    if header:
+        writer.writerow(CSV_COLUMNS)
+    for estimate in estimates:
+        angles = np.full(len(estimate.times), np.nan) if estimate.angle is None else estimate.angle
+        for time, samples, seconds, angle, confidence in zip(
+            estimate.times, estimate.delay_samples, estimate.delay_seconds, angles, estimate.confidence, strict=True
+        ):
+            writer.writerow(
+                [
+                    estimate.source,
+                    *estimate.channels,
+                    f"{time:.6f}",
+                    _cell(samples, 4),
+                    _cell(seconds, 9),
+                    _cell(angle, 3),
+                    f"{confidence:.4f}",
+                ]
+            )
+    return out.getvalue()
+
+
+def _cell(value: float, digits: int) -> str:
+    return "" if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def _plain(value: float | int | None) -> float | int | None:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _rounded(values: npt.NDArray[Any], digits: int) -> list[float | None]:
+    return [None if math.isnan(value) else round(value, digits) for value in values.tolist()]
