@@ -42,9 +42,7 @@ class Classical:
             band=self.band,
             sample_rate=self.sample_rate,
         )
-        coherence = coherence_spectrum(
-            centred, max_lag=self.max_lag, sample_rate=self.sample_rate, band=self.band
-        )
+        coherence = coherence_spectrum(centred, max_lag=self.max_lag, sample_rate=self.sample_rate, band=self.band)
         return weighted, coherence
 
     def decode(
@@ -53,7 +51,5 @@ class Classical:
         weighted, coherence = evidence
         circular = gcc.correlation(weighted)
         delay = find_peak(circular, self.max_lag, self.interpolation)
-        confidence = coherence_confidence(
-            coherence, delay, max_lag=self.max_lag, sample_rate=self.sample_rate
-        )
+        confidence = coherence_confidence(coherence, delay, max_lag=self.max_lag, sample_rate=self.sample_rate)
         return gcc.curve(circular, self.max_lag), delay, confidence

@@ -25,6 +25,8 @@ from qkgcc.results import DelayEstimate, DelaySummary
 SPEED_OF_SOUND = 343.0
 DEFAULT_SPACING = 0.5
 """Metres: the lag range when neither a spacing nor a largest delay is given."""
+DEFAULT_FRAME = 0.128
+"""Seconds."""
 SILENCE = 1e-5
 """Joint RMS of a frame (full scale = 1) below which there is no estimate."""
 
@@ -106,7 +108,7 @@ class DelayEstimator:
             raise InputError(f"unknown interpolation {interpolation!r}; known are {', '.join(INTERPOLATIONS)}")
         self.method = str(method)
         self.spacing = spacing
-        self.max_delay = max_delay or (spacing or DEFAULT_SPACING) / speed_of_sound
+        self.max_delay = max_delay if spacing is None or max_delay else spacing / speed_of_sound
         self.frame = frame
         self.hop = hop
         self.band = band
@@ -128,32 +130,25 @@ class DelayEstimator:
         other: Any = None,
         progress: Callable[[float], object] | None = None,
     ) -> DelayEstimate:
-        """Estimate from a file, or from an array (2, n) with its `sample_rate`; the arguments are `open_audio`'s.
+        """Estimate from a file, an array (2, n) with its `sample_rate`, or a `Recording` of two channels.
 
-        `progress` is called with the share that is done, from 0 to 1.
+        Args:
+            channels: which two channels of the file or array.
+            start, end, other: as for `open_audio`.
+            progress: called with the share that is done, from 0 to 1.
         """
-        if len(channels) != 2:
-            raise InputError(f"a delay is between 2 channels; {len(channels)} were given")
-        if other is not None:
-            channels = (0, 1)
-        recording = open_audio(source, sample_rate, channels=channels, start=start, end=end, other=other)
-        return self.estimate(recording, channels=(channels[0], channels[1]), start=start or 0.0, progress=progress)
-
-    def estimate(
-        self,
-        recording: Recording,
-        *,
-        channels: tuple[int, int] = (0, 1),
-        start: float = 0.0,
-        progress: Callable[[float], object] | None = None,
-    ) -> DelayEstimate:
-        """Estimate from a two-channel `Recording` whose first sample is at `start` seconds."""
+        if isinstance(source, Recording):
+            recording = source
+        else:
+            recording = open_audio(source, sample_rate, start=start, end=end, other=other).pick(channels)
+        if len(recording.channels) != 2:
+            raise InputError(f"a delay is between 2 channels; {len(recording.channels)} were given (use pick)")
         method = self._method(recording.sample_rate)
         hop = max(1, round(self.hop * method.sample_rate))
         if recording.duration * method.sample_rate < method.frame:
             raise InputError(
-                f"{recording.name} has {recording.samples} samples ({recording.duration:.3f} s), less than one frame of "
-                f"{method.frame / method.sample_rate:.3f} s: give a longer recording or a shorter frame"
+                f"{recording.name} has {recording.samples} samples ({recording.duration:.3f} s), less than a frame "
+                f"({method.frame / method.sample_rate:.3f} s): give a longer recording or a shorter frame"
             )
         level = _channel_1_level(recording) if method.scaling == "utterance" else 1.0
         blocks = resampled(recording.blocks(), recording.sample_rate, method.sample_rate)
@@ -170,7 +165,7 @@ class DelayEstimator:
             if progress is not None:
                 progress(min(1.0, (done * hop + method.frame) / (recording.duration * method.sample_rate)))
         curve, delay, confidence = (np.concatenate(column) for column in zip(*parts, strict=True))
-        times = start + (np.arange(len(delay)) * hop + method.frame / 2) / method.sample_rate
+        times = recording.start + (np.arange(len(delay)) * hop + method.frame / 2) / method.sample_rate
         answered = int(np.isfinite(delay).sum())
         whole_delay, whole_confidence = math.nan, 0.0
         if answered:
@@ -178,10 +173,11 @@ class DelayEstimator:
             whole_delay, whole_confidence = float(one_delay[0]), float(one_confidence[0])
         seconds = delay.astype(np.float64) / method.sample_rate
         whole_seconds = whole_delay / method.sample_rate
+        whole_angle = self._angle(np.array([whole_seconds]))
         return DelayEstimate(
             source=recording.name,
             method=self.method,
-            channels=channels,
+            channels=(recording.channels[0], recording.channels[1]),
             sample_rate=recording.sample_rate,
             times=times,
             delay_samples=seconds * recording.sample_rate,
@@ -195,7 +191,7 @@ class DelayEstimator:
             summary=DelaySummary(
                 delay_samples=whole_seconds * recording.sample_rate,
                 delay_seconds=whole_seconds,
-                angle=None if self.spacing is None else float(self._angle(np.array([whole_seconds]))[0]),  # type: ignore[index]
+                angle=None if whole_angle is None else float(whole_angle[0]),
                 confidence=whole_confidence,
                 frames=len(delay),
                 answered=answered,
@@ -204,25 +200,25 @@ class DelayEstimator:
 
     def _method(self, sample_rate: int) -> Method:
         if self._network is not None:
-            network: Method = self._network.limited(
-                sample_rate=sample_rate, max_delay=self.max_delay, given=self.spacing is not None, frame=self.frame
-            )
+            network: Method = self._network.limited(sample_rate, self.max_delay, self.frame)
             return network
-        frame = round((self.frame or 0.128) * sample_rate)
-        max_lag = gcc.lag_range(self.max_delay, sample_rate)
+        frame = round((self.frame or DEFAULT_FRAME) * sample_rate)
+        max_delay = self.max_delay or DEFAULT_SPACING / self.speed_of_sound
+        max_lag = gcc.lag_range(max_delay, sample_rate)
         if 2 * max_lag > frame:
             raise InputError(
-                f"delays up to {self.max_delay * 1000:.1f} ms need frames of at least {2000 * self.max_delay:.0f} ms; "
+                f"delays up to {1000 * max_delay:.1f} ms need frames of at least {2000 * max_delay:.0f} ms; "
                 f"these have {1000 * frame / sample_rate:.0f} ms: use a longer frame or a smaller spacing (in metres)"
             )
         if self.band is not None and self.band[0] >= sample_rate / 2:
             raise InputError(f"a recording at {sample_rate} Hz holds nothing above {self.band[0]:g} Hz: lower the band")
         return Classical(self.method, sample_rate, frame, max_lag, self.band, self.beta, self.interpolation)
 
-    def _angle(self, seconds: Frames) -> npt.NDArray[np.float64] | None:
+    def _angle(self, seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
         if self.spacing is None:
             return None
-        return np.degrees(np.arcsin(np.clip(seconds * self.speed_of_sound / self.spacing, -1, 1)))
+        sine = np.clip(seconds * self.speed_of_sound / self.spacing, -1, 1)
+        return np.asarray(np.degrees(np.arcsin(sine)))
 
 
 def _estimate_batch(

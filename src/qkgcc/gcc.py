@@ -21,7 +21,8 @@ The last three need averaged spectra: on one periodogram the coherence gamma is 
 undefined. Averaging the cross-spectrum too, rather than weighting the raw one, was the better of the two on reverberant
 speech, as were quarter-frame segments over half-frame ones.
 
-C. H. Knapp, G. C. Carter, "The generalized correlation method for estimation of time delay", IEEE Trans. ASSP 24(4), 1976.
+C. H. Knapp, G. C. Carter, "The generalized correlation method for estimation of time delay", IEEE Trans. ASSP 24(4),
+1976.
 """
 
 from collections.abc import Callable
@@ -116,39 +117,34 @@ def weighted_spectrum(
         spectra = _rfft(xp, frames, 2 * scipy.fft.next_fast_len(frames.shape[-1], real=True))
         cross = spectra[..., 0, :] * xp.conj(spectra[..., 1, :])
     magnitude = xp.abs(cross)
-    tiny = xp.finfo(magnitude.dtype).tiny
-    bins = magnitude.shape[-1]
-    inside = _band_mask(bins, band, sample_rate)
-    if inside is not None:
-        inside = xp.asarray(inside, dtype=magnitude.dtype, device=device(magnitude))
-
-    if weighting == "phat":
-        # The whitened magnitudes are 1, so the scale is known beforehand: no second pass over the bins.
-        weight = 1 / (magnitude + (_FLOOR * _mean(xp, magnitude) + tiny))
-        if inside is not None:
-            weight = weight * inside
-        total = (2 * (bins - 1)) if inside is None else _two_sided_sum(xp, inside)
-        return cross * (weight * ((2 * (bins - 1)) / total))
-
     if weighting == "cc":
         weight = xp.ones_like(magnitude)
+    elif weighting == "phat":
+        weight = 1 / _floored(xp, magnitude)
     elif weighting == "phat-beta":
-        weight = (magnitude + (_FLOOR * _mean(xp, magnitude) + tiny)) ** -beta
+        weight = _floored(xp, magnitude) ** -beta
     elif weighting == "roth":
-        weight = 1 / (g11 + (_FLOOR * _mean(xp, g11) + tiny))
+        weight = 1 / _floored(xp, g11)
     else:
-        power = xp.sqrt(g11) * xp.sqrt(g22)
-        power = power + (_FLOOR * _mean(xp, power) + tiny)
-        weight = 1 / power
+        weight = 1 / _floored(xp, xp.sqrt(g11) * xp.sqrt(g22))
         if weighting == "ml":
             coherence = magnitude * weight
             squared = xp.clip(coherence * coherence, None, _COHERENCE_LIMIT)
             # |gamma|^2 / (|G12| (1 - |gamma|^2)), with |G12| cancelled so that an empty bin is 0, not 0/0
             weight = weight * coherence / (1 - squared)
+
+    length = 2 * (magnitude.shape[-1] - 1)
+    inside = _band_mask(magnitude.shape[-1], band, sample_rate)
     if inside is not None:
-        weight = weight * inside
+        weight = weight * xp.asarray(inside, dtype=magnitude.dtype, device=device(magnitude))
+    if weighting == "phat":
+        # Whitened magnitudes are 1, so their sum is known without another pass over the bins.
+        if inside is None:
+            return cross * weight
+        return cross * (weight * (length / float(_two_sided_sum(np, inside)[0])))
     total = _two_sided_sum(xp, magnitude * weight)
-    return cross * (weight * ((2 * (bins - 1)) / (total + tiny)))
+    # A silent frame has no weights to scale by; its spectrum stays 0.
+    return cross * (weight * (length / xp.where(total > 0, total, xp.ones_like(total))))
 
 
 def averaged_spectra(frames: Array, segment: int) -> tuple[Array, Array, Array]:
@@ -190,7 +186,10 @@ def correlation(spectrum: Array) -> Array:
 
 
 def curve(circular: Array, max_lag: int) -> Array:
-    """The lags -max_lag ... max_lag of a circular correlation, in that order. Shape: (..., K) -> (..., 2 max_lag + 1)."""
+    """The lags -max_lag ... max_lag of a circular correlation, in that order.
+
+    Shape: (..., K) -> (..., 2 * max_lag + 1)
+    """
     if 2 * max_lag >= circular.shape[-1]:
         raise InputError(
             f"lags up to {max_lag} samples do not fit in frames of {circular.shape[-1] // 2}: "
@@ -205,13 +204,15 @@ def _rfft(xp: Any, x: Array, n: int) -> Array:
     return scipy.fft.rfft(x, n=n) if is_numpy_array(x) else xp.fft.rfft(x, n=n)
 
 
-def _mean(xp: Any, x: Array) -> Array:
-    return xp.mean(x, axis=-1, keepdims=True)
+def _floored(xp: Any, power: Array) -> Array:
+    """Raised a little, in proportion to its mean over the bins, so that it can be divided by."""
+    level = xp.mean(power, axis=-1, keepdims=True)
+    return power + _FLOOR * xp.where(level > 0, level, xp.ones_like(level))
 
 
 def _two_sided_sum(xp: Any, half: Array) -> Array:
-    """Sum over the K bins of a full spectrum whose F non-negative ones are given."""
-    return 2 * xp.sum(half, axis=-1, keepdims=True) - half[..., :1] - half[..., -1:]
+    """Sum over all K bins of a spectrum whose F bins from 0 to Nyquist are given."""
+    return 2 * xp.sum(half[..., 1:-1], axis=-1, keepdims=True) + half[..., :1] + half[..., -1:]
 
 
 @lru_cache(maxsize=32)
@@ -220,9 +221,7 @@ def _hann(n: int) -> npt.NDArray[np.float64]:
 
 
 @lru_cache(maxsize=32)
-def _band_mask(
-    bins: int, band: tuple[float, float] | None, sample_rate: float | None
-) -> npt.NDArray[np.bool_] | None:
+def _band_mask(bins: int, band: tuple[float, float] | None, sample_rate: float | None) -> npt.NDArray[np.bool_] | None:
     if band is None:
         return None
     if sample_rate is None:

@@ -23,7 +23,9 @@ METHODS = {
             "Donohue, Hannemann & Dietz 2007, Signal Processing 87(7)",
         ),
         MethodInfo(
-            "roth", "divides by the first channel's spectrum; not symmetric in its channels", "Roth 1971, IEEE Spectrum 8(4)"
+            "roth",
+            "divides by the first channel's spectrum; not symmetric in its channels",
+            "Roth 1971, IEEE Spectrum 8(4)",
         ),
         MethodInfo(
             "scot",

@@ -5,7 +5,7 @@ The largest value over the allowed whole lags is found first. Around it alone, t
 - `band-limited`: a windowed sinc evaluates it on a grid of 1/16 sample within a sample of the peak, and a parabola
   through the best three of these gives the rest. Within 0.001 sample of what upsampling the whole correlation would
   give, for the price of a small matrix product.
-- `parabolic`: a parabola through the three samples at the peak. Cheaper, and up to 0.11 sample off on a white spectrum,
+- `parabolic`: a parabola through the three samples at the peak. Cheaper, and up to 0.12 sample off on a white spectrum,
   whose peak is a sinc and no parabola.
 - `none`: the whole lag.
 """

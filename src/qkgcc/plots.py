@@ -41,14 +41,26 @@ def plot_delays(
         rasterized=True,
     )
     if truth is not None:
-        main.plot(times, np.asarray(truth), color="#2a9d3a", linewidth=7, alpha=0.45, label="truth", solid_capstyle="butt")
+        main.plot(
+            times, np.asarray(truth), color="#2a9d3a", linewidth=7, alpha=0.45, label="truth", solid_capstyle="butt"
+        )
     dots = main.scatter(
-        times, delay, c=confidence, cmap="plasma_r", vmin=0, vmax=1, s=16, linewidths=0.3, edgecolors="black", label="estimate"
+        times,
+        delay,
+        c=confidence,
+        cmap="plasma_r",
+        vmin=0,
+        vmax=1,
+        s=16,
+        linewidths=0.3,
+        edgecolors="black",
+        label="estimate",
+        zorder=3,
     )
     best = estimate.summary
     if np.isfinite(best.delay_samples):
         side.axhline(best.delay_samples, color="#b5179e", linewidth=1)
-    main.set_ylabel("delay in samples\n(positive: channel 1 later)")
+    main.set_ylabel(f"delay in samples\n(positive: channel {estimate.channels[0]} later)")
     main.legend(loc="upper right", framealpha=0.9)
     pair = f"channels {estimate.channels[0]} and {estimate.channels[1]}"
     main.set_title(f"{Path(estimate.source).name}, {pair}: {estimate.method}", loc="left")
@@ -59,7 +71,7 @@ def plot_delays(
     side.tick_params(labelleft=False)
     trust.scatter(times, confidence, c=confidence, cmap="plasma_r", vmin=0, vmax=1, s=8)
     trust.set(ylim=(-0.05, 1.05), ylabel="confidence", xlabel="time in s")
-    figure.colorbar(dots, ax=(main, trust), label="confidence", fraction=0.03, pad=0.02)
+    figure.colorbar(dots, ax=(side, trust), label="confidence", fraction=0.03, pad=0.02)
     if path is not None:
         write_whole(path, lambda target: figure.savefig(target, dpi=130))
     return figure

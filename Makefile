@@ -1,0 +1,39 @@
+# Each target does its own set-up; a second run skips what is done.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
+
+.PHONY: demo test lint bench samples clean
+
+demo: $(VENV)/.demo ## delays of the bundled recording, and a picture of them
+	$(BIN)/qkgcc demo --plot demo.png
+
+test: $(VENV)/.test lint ## everything that must hold
+	$(BIN)/pytest -n 2 --cov --cov-report=term
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: $(VENV)/.test ## speed tables, into benchmarks/results
+	$(BIN)/python -m benchmarks.gcc
+
+samples: $(VENV)/.test ## make the bundled recording again (needs espeak-ng)
+	$(BIN)/python tools/make_samples.py
+
+clean:
+	rm -rf $(VENV) demo.png .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The light install: what using a model needs, and matplotlib.
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[plot]'
+	touch $@
+
+$(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[dev]'
+	touch $@ $(VENV)/.demo

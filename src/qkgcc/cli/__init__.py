@@ -1,0 +1,50 @@
+"""The command line: `qkgcc estimate`, `doctor`, `methods`, `demo`.
+
+Exit codes: 0 done; 1 done, but some of several inputs failed (or `doctor` found something); 2 nothing could be done.
+"""
+
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from qkgcc.cli import demo, doctor, estimate, methods
+from qkgcc.errors import InputError, MissingExtraError
+
+app = typer.Typer(
+    help="Time delay between two microphones. Positive: the first channel hears the source later.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (estimate.estimate, doctor.doctor, methods.methods, demo.demo):
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"qkgcc {version('qkgcc')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Time delay between two microphones. Positive: the first channel hears the source later."""
+
+
+def main() -> None:
+    """Run the command line; what a user can mend is one sentence, not a traceback."""
+    try:
+        app()
+    except (InputError, MissingExtraError) as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        sys.exit(130)

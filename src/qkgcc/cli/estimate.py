@@ -1,0 +1,204 @@
+"""`qkgcc estimate`: delays of files, folders, pairs of recorders, standard input."""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from qkgcc.audio import Recording, open_audio
+from qkgcc.cli.options import Other, Spacing, SpeedOfSound, Temperature, sound_speed
+from qkgcc.cli.tables import console, delay_table
+from qkgcc.errors import InputError
+from qkgcc.estimate import DelayEstimator
+from qkgcc.gcc import BETA
+from qkgcc.results import DelayEstimate, csv_text
+
+AUDIO_SUFFIXES = frozenset(
+    f".{name}" for name in "aif aifc aiff au avr caf flac mp3 oga ogg opus rf64 snd w64 wav wave".split()
+)
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+
+
+class Format(StrEnum):
+    table = "table"
+    csv = "csv"
+    json = "json"
+
+
+def estimate(
+    files: Annotated[
+        list[Path], typer.Argument(help="Recordings or folders of them; - reads a WAV from standard input.")
+    ],
+    method: Annotated[
+        str, typer.Option("--method", "-m", help="One of `qkgcc methods`, or the path of a checkpoint.")
+    ] = "phat",
+    channels: Annotated[tuple[int, int], typer.Option(help="The two channels, counted from 0.")] = (0, 1),
+    pairs: Annotated[
+        str | None, typer.Option(help="`all` pairs of a recording with more channels, or some: 0-1,0-3.")
+    ] = None,
+    other: Other = None,
+    spacing: Spacing = None,
+    max_delay: Annotated[float | None, typer.Option(help="Largest delay in seconds, instead of a spacing.")] = None,
+    frame: Annotated[float | None, typer.Option(help="Seconds in a frame (0.128 when not given).")] = None,
+    hop: Annotated[float, typer.Option(help="Seconds from one frame to the next.")] = 0.064,
+    band: Annotated[
+        tuple[float, float] | None, typer.Option(help="Lowest and highest frequency in Hz that may count.")
+    ] = None,
+    interpolation: Annotated[str, typer.Option(help="band-limited, parabolic or none.")] = "band-limited",
+    beta: Annotated[float, typer.Option(help="Exponent of phat-beta.")] = BETA,
+    start: Annotated[float | None, typer.Option(help="Begin at this second.")] = None,
+    end: Annotated[float | None, typer.Option(help="Stop at this second.")] = None,
+    speed_of_sound: SpeedOfSound = None,
+    temperature: Temperature = None,
+    format: Annotated[Format, typer.Option(help="What to print.")] = Format.table,
+    curve: Annotated[bool, typer.Option(help="Whether JSON holds the lags and curves too.")] = True,
+    plot: Annotated[Path | None, typer.Option(help="Write a picture; several inputs give OUT-NAME.png each.")] = None,
+) -> None:
+    """Delay between two channels over time, and one for the whole recording.
+
+    Examples:
+
+    * `qkgcc estimate talk.wav --spacing 0.2 --plot talk.png`
+
+    * `qkgcc estimate left.wav --with right.wav --max-delay 0.01`
+
+    * `qkgcc estimate array.flac --pairs all --format csv > delays.csv`
+
+    * `ffmpeg -i clip.mp4 -f wav - | qkgcc estimate - --format json`
+    """
+    estimator = DelayEstimator(
+        method,
+        spacing=spacing,
+        max_delay=max_delay,
+        frame=frame,
+        hop=hop,
+        band=band,
+        interpolation=interpolation,
+        beta=beta,
+        speed_of_sound=sound_speed(speed_of_sound, temperature),
+    )
+    if other is not None and len(files) != 1:
+        raise InputError("--with takes exactly one first recording")
+    if plot is not None and plot.suffix.lower() not in PLOT_SUFFIXES:
+        raise InputError(f"--plot {plot}: the ending says the format, one of {' '.join(PLOT_SUFFIXES)}")
+    sources = _expand(files)
+    failed = 0
+    header = True
+    with _progress_bar() as progress:
+        task = progress.add_task("", total=float(len(sources)))
+        for number, source in enumerate(sources):
+            progress.update(task, description=source.name, completed=float(number))
+            try:
+                recording = open_audio(source, start=start, end=end, other=other)
+                chosen = _pairs(recording, channels, pairs)
+                for part, pair in enumerate(chosen):
+                    done = number + part / len(chosen)
+
+                    def show(share: float, done: float = done, parts: int = len(chosen)) -> None:
+                        progress.update(task, completed=done + share / parts)
+
+                    answer = estimator(recording.pick(pair), progress=show)
+                    if not answer.summary.answered:
+                        raise InputError(
+                            f"{answer.source}: channels {pair[0]} and {pair[1]} are silent, or one of them is: "
+                            "there is no delay to find"
+                        )
+                    if plot is not None:
+                        several = len(sources) > 1, len(chosen) > 1
+                        answer.plot(_plot_path(plot, source, pair, *several))
+                    with _paused(progress):
+                        _print(answer, format, header=header, curve=curve)
+                    header = False
+            except InputError as error:
+                if len(sources) == 1:
+                    raise
+                failed += 1
+                with _paused(progress):
+                    typer.echo(f"error: {error}", err=True)
+    if failed:
+        typer.echo(f"{failed} of {len(sources)} recordings failed", err=True)
+        raise typer.Exit(1)
+
+
+def _expand(files: list[Path]) -> list[Path]:
+    """Files as given; folders as the recordings below them, sorted."""
+    sources: list[Path] = []
+    for file in files:
+        if file.is_dir():
+            found = sorted(p for p in file.rglob("*") if p.suffix.lower() in AUDIO_SUFFIXES and p.is_file())
+            if not found:
+                raise InputError(f"the folder {file} holds no recordings")
+            sources += found
+        else:
+            sources.append(file)
+    return sources
+
+
+def _pairs(recording: Recording, channels: tuple[int, int], pairs: str | None) -> list[tuple[int, int]]:
+    """The channel pairs that `--channels` or `--pairs` ask for.
+
+    >>> import numpy as np
+    >>> _pairs(open_audio(np.zeros((3, 9)), 8000), (0, 1), "all")
+    [(0, 1), (0, 2), (1, 2)]
+    """
+    if pairs is None:
+        return [channels]
+    if pairs == "all":
+        if len(recording.channels) == 1:
+            raise InputError(f"{recording.name} has 1 channel; a delay needs 2")
+        return list(itertools.combinations(range(len(recording.channels)), 2))
+    chosen = []
+    for text in pairs.split(","):
+        first, dash, second = text.strip().partition("-")
+        if not (dash and first.isdecimal() and second.isdecimal()):
+            raise InputError(f"--pairs {pairs}: expected `all`, or pairs of channels such as 0-1,0-3")
+        chosen.append((int(first), int(second)))
+    return chosen
+
+
+def _plot_path(plot: Path, source: Path, pair: tuple[int, int], several_files: bool, several_pairs: bool) -> Path:
+    """The picture's name; several inputs add the recording's name, several pairs the pair."""
+    name = plot.stem
+    if several_files:
+        name += f"-{source.stem}"
+    if several_pairs:
+        name += f"-{pair[0]}-{pair[1]}"
+    return plot.with_name(name + plot.suffix)
+
+
+def _print(answer: DelayEstimate, format: Format, *, header: bool, curve: bool) -> None:
+    if format is Format.table:
+        console().print(delay_table(answer))
+    elif format is Format.csv:
+        typer.echo(csv_text([answer], header=header), nl=False)
+    else:
+        typer.echo(answer.to_json(curve=curve))
+
+
+def _progress_bar() -> Progress:
+    """A bar on standard error, and none when that is not a terminal."""
+    screen = console(error=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=screen,
+        transient=True,
+        disable=not screen.is_terminal,
+    )
+
+
+@contextmanager
+def _paused(progress: Progress) -> Iterator[None]:
+    """Take the bar off the screen while something else is printed."""
+    progress.stop()
+    try:
+        yield
+    finally:
+        progress.start()

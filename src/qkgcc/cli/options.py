@@ -1,0 +1,36 @@
+"""Options that several commands share, and what follows from them."""
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qkgcc.errors import InputError
+from qkgcc.estimate import SPEED_OF_SOUND
+
+Spacing = Annotated[
+    float | None, typer.Option(help="Metres between the microphones; limits the delays and gives angles.")
+]
+Other = Annotated[
+    Path | None, typer.Option("--with", help="A second mono recording, the second channel (two recorders).")
+]
+SpeedOfSound = Annotated[float | None, typer.Option(help="Metres per second (343 when not given).")]
+Temperature = Annotated[
+    float | None, typer.Option(help="Air temperature in degrees Celsius, instead of the speed of sound.")
+]
+
+
+def sound_speed(speed: float | None, temperature: float | None) -> float:
+    """Speed of sound in m/s from either option.
+
+    >>> round(sound_speed(None, 20.0), 1)
+    343.2
+    """
+    if temperature is None:
+        return SPEED_OF_SOUND if speed is None else speed
+    if speed is not None:
+        raise InputError("give --speed-of-sound or --temperature, not both")
+    if not -80 <= temperature <= 80:
+        raise InputError(f"the temperature is {temperature:g} degrees Celsius; expected -80 to 80")
+    return 331.3 * math.sqrt(1 + temperature / 273.15)

@@ -1,0 +1,68 @@
+"""Tables for people: an estimate on one screen."""
+
+import math
+import sys
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from qkgcc.results import DelayEstimate
+
+_ROWS = 24  # of a table: what a terminal shows at once
+
+
+def console(*, error: bool = False) -> Console:
+    """A console on the stream as it is now (tests and pipes replace it)."""
+    stream = sys.stderr if error else sys.stdout
+    # A pipe has no width; 80 columns would fold the table.
+    return Console(file=stream, highlight=False, width=None if stream.isatty() else 110, soft_wrap=False)
+
+
+def delay_table(estimate: DelayEstimate) -> Table:
+    """At most 24 rows: neighbouring frames share a row, which shows the most confident of them."""
+    group = math.ceil(len(estimate.times) / _ROWS)
+    note = "" if group == 1 else f"; each row is the most confident of {group} frames"
+    table = Table(
+        title=f"{estimate.source}, channels {estimate.channels[0]} and {estimate.channels[1]}, {estimate.method}{note}",
+        title_justify="left",
+        caption=_summary_line(estimate),
+        caption_justify="left",
+    )
+    for heading in ("time (s)", "delay (samples)", "delay (µs)"):
+        table.add_column(heading, justify="right")
+    if estimate.angle is not None:
+        table.add_column("angle (°)", justify="right")
+    table.add_column("confidence")
+    for first in range(0, len(estimate.times), group):
+        part = slice(first, first + group)
+        i = first + int(np.argmax(estimate.confidence[part]))
+        cells = [
+            f"{estimate.times[i]:.2f}",
+            number(estimate.delay_samples[i], 2),
+            number(estimate.delay_seconds[i] * 1e6, 0),
+        ]
+        if estimate.angle is not None:
+            cells.append(number(estimate.angle[i], 1))
+        table.add_row(*cells, bar(estimate.confidence[i]))
+    return table
+
+
+def _summary_line(estimate: DelayEstimate) -> str:
+    best = estimate.summary
+    angle = "" if best.angle is None else f", {best.angle:.1f}°"
+    silent = best.frames - best.answered
+    quiet = f"; {silent} of {best.frames} frames are silent" if silent else ""
+    scale = "" if estimate.calibrated else " (a ranking, not a calibrated probability)"
+    return (
+        f"whole recording: {best.delay_samples:.2f} samples = {best.delay_seconds * 1e6:.0f} µs{angle}, "
+        f"confidence {best.confidence:.2f}{scale}{quiet}. Positive: channel {estimate.channels[0]} hears it later."
+    )
+
+
+def number(value: float, digits: int) -> str:
+    return "-" if math.isnan(value) else f"{value:+.{digits}f}"
+
+
+def bar(confidence: float) -> str:
+    return f"{confidence:.2f} " + "█" * round(confidence * 10)

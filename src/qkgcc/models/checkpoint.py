@@ -1,0 +1,119 @@
+"""Checkpoints that describe themselves: safetensors with the model's card in the metadata.
+
+`load` needs nothing but the file: the card names the architecture and its options, the network is built from them.
+
+>>> import dataclasses, tempfile
+>>> from qkgcc.models.qkgcc import QKGCCOptions
+>>> options = QKGCCOptions(frame=8, dft=16, max_delay=1, width=4, heads=2, radius=1)
+>>> sizes = dict(sample_rate=16000, frame=8, dft=16, delays=options.delays)
+>>> card = Card(name="tiny", architecture="qkgcc", options=dataclasses.asdict(options), scaling="frame", **sizes)
+>>> with tempfile.TemporaryDirectory() as folder:
+...     save(QKGCC(options), Path(folder) / "tiny.safetensors", card)
+...     model, same = load(Path(folder) / "tiny.safetensors")
+>>> same == card
+True
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from qkgcc.card import KEY, Card
+from qkgcc.errors import InputError
+from qkgcc.models.qkgcc import QKGCC
+
+ARCHITECTURES: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {"qkgcc": QKGCC.from_options}
+"""Every network that a card can name, and how it is built from the card's options."""
+
+
+def build(architecture: str, options: Mapping[str, Any]) -> nn.Module:
+    """A network with fresh weights, from its name in `ARCHITECTURES` and its options."""
+    if architecture not in ARCHITECTURES:
+        raise InputError(f"unknown architecture {architecture!r}; known: {', '.join(sorted(ARCHITECTURES))}")
+    return ARCHITECTURES[architecture](options)
+
+
+def save(model: nn.Module, path: str | Path, card: Card, dtype: torch.dtype = torch.float32) -> None:
+    """Write weights and card to `path` at once or not at all; a folder that is not there is made.
+
+    `dtype` (such as ``torch.float16``) rounds the trained parameters. Buffers, the statistics of batch normalization
+    among them, stay as they are: a variance beyond 65,504 would silently become infinite in half precision.
+    """
+    path = Path(path)
+    state = model.state_dict()
+    with torch.device("meta"):  # shapes only: a checkpoint that could not be read again is not written
+        expected = build(card.architecture, card.options).state_dict()
+    _check_shapes(expected, state, f"the model to save as {path.name} is not what its card says")
+    _check_sizes(model, card, path)
+    trained = {name for name, _ in model.named_parameters()}
+    tensors = {}
+    for name, tensor in state.items():
+        tensors[name] = tensor.detach().cpu().contiguous()
+        if name in trained:
+            tensors[name] = tensors[name].to(dtype)
+            if bool(tensors[name].isinf().any()) and not bool(tensor.isinf().any()):
+                raise InputError(
+                    f"{name} does not fit into {dtype} (largest {tensor.abs().max():.3g}); save as float32"
+                )
+    content = safetensors.torch.save(tensors, metadata={KEY: card.to_json()})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # same folder, so that the rename is atomic
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load(path: str | Path, device: str | torch.device = "cpu") -> tuple[nn.Module, Card]:
+    """The network in `path`, in float32 and eval mode on `device`, and its card."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - the handle is no mapping
+    except SafetensorError as error:
+        raise InputError(f"{path} is not a safetensors file, or is damaged or cut short ({error})") from None
+    if KEY not in metadata:
+        raise InputError(
+            f"{path} holds weights but no card (metadata {KEY!r}); only files saved by qkgcc describe themselves"
+        )
+    try:
+        card = Card.from_json(metadata[KEY])
+        with torch.random.fork_rng(devices=[]):  # loading must not move the random numbers of a training
+            model = build(card.architecture, card.options)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    _check_shapes(model.state_dict(), state, f"{path}: the weights do not fit the network of its card")
+    _check_sizes(model, card, path)
+    model.load_state_dict(state)
+    return model.to(device).eval(), card
+
+
+def _check_shapes(expected: Mapping[str, Tensor], given: Mapping[str, Tensor], message: str) -> None:
+    for name in [*expected, *(name for name in given if name not in expected)]:
+        shapes = [tuple(side[name].shape) if name in side else "missing" for side in (expected, given)]
+        if shapes[0] != shapes[1]:
+            wanted = "no such tensor" if shapes[0] == "missing" else shapes[0]
+            raise InputError(f"{message}: {name} is {shapes[1]}, expected {wanted}")
+
+
+def _check_sizes(model: nn.Module, card: Card, path: Path) -> None:
+    """What the card tells the outside world must be what its options build."""
+    for name in ("frame", "dft", "delays"):
+        stated, built = getattr(card, name), getattr(getattr(model, "options", card), name)
+        if stated != built:
+            raise InputError(f"{path}: the card says {name} {stated}, but its options give {built}")

@@ -1,0 +1,38 @@
+import numpy as np
+import pytest
+
+from qkgcc.peaks import find_peak
+
+
+def sinc_correlation(delay: float, length: int = 4096) -> np.ndarray:
+    """A correlation that is exactly known between its samples: a white spectrum with one delay."""
+    bins = np.arange(length // 2 + 1)
+    spectrum = np.exp(-2j * np.pi * bins * delay / length)
+    spectrum[-1] = spectrum[-1].real
+    return np.fft.irfft(spectrum, length)
+
+
+@pytest.mark.parametrize("delay", [-22.7, -3.0, -0.49, 0.0, 0.31, 0.5, 7.77, 23.2])
+def test_band_limited_peaks_are_exact_to_a_thousandth(delay: float) -> None:
+    assert find_peak(sinc_correlation(delay), 23) == pytest.approx(delay, abs=0.001)
+
+
+def test_parabolic_peaks_are_off_by_no_more_than_an_eighth_of_a_sample() -> None:
+    delays = np.linspace(-5, 5, 101)
+    found = np.array([find_peak(sinc_correlation(d), 23, "parabolic") for d in delays])
+    error = np.abs(found - delays)
+    assert 0.05 < error.max() < 0.125
+
+
+def test_a_peak_beyond_the_range_gives_a_lag_inside_it() -> None:
+    found = find_peak(sinc_correlation(30.0), 23)
+    assert abs(found) <= 24
+
+
+def test_a_flat_correlation_gives_a_finite_lag() -> None:
+    for interpolation in ("band-limited", "parabolic", "none"):
+        assert np.isfinite(find_peak(np.zeros((2, 64)), 10, interpolation)).all()
+
+
+def test_short_correlations_work() -> None:
+    assert find_peak(sinc_correlation(1.4, 64), 5) == pytest.approx(1.4, abs=0.02)
