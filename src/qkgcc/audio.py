@@ -141,7 +141,7 @@ def resampled(blocks: Iterator[Samples], rate: int, new_rate: int) -> Iterator[S
         yield stream.resample_chunk(nothing, last=True).T
 
 
-def framed(blocks: Iterator[Samples], frame: int, hop: int, batch: int = 256) -> Iterator[Samples]:
+def framed(blocks: Iterator[Samples], frame: int, hop: int, batch: int = 32) -> Iterator[Samples]:
     """Frames of `frame` samples every `hop`, the incomplete last one left out.
 
     Shape: blocks of (channels, n) -> batches of (at most `batch`, channels, frame)

@@ -100,12 +100,10 @@ def evaluate_cells(
 ) -> list[dict[str, float]]:
     """`evaluate` for each combination of SNR and T60 that occurs, in rising order of SNR, then T60."""
     estimate, truth = validate(estimated, true)
-    conditions = np.stack([np.asarray(snr, dtype=np.float64), np.asarray(t60, dtype=np.float64)])
-    if conditions.shape != (2, len(truth)):
-        raise InputError(
-            f"{len(truth)} delays need as many SNRs and T60s; got shapes {np.shape(snr)} and {np.shape(t60)}"
-        )
-    cells, which = np.unique(conditions, axis=1, return_inverse=True)
+    snrs, t60s = np.asarray(snr, dtype=np.float64), np.asarray(t60, dtype=np.float64)
+    if not snrs.shape == t60s.shape == truth.shape:
+        raise InputError(f"{len(truth)} delays need as many SNRs and T60s; got shapes {snrs.shape} and {t60s.shape}")
+    cells, which = np.unique(np.stack([snrs, t60s]), axis=1, return_inverse=True)
     return [
         {"snr": float(cells[0, i]), "t60": float(cells[1, i])}
         | evaluate(

@@ -1,0 +1,74 @@
+"""Timing several functions fairly on a noisy machine, and writing what came out."""
+
+import json
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.progress import track
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def interleaved(functions: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, np.ndarray]:
+    """Seconds of each function in each round; every round runs them all, so that a slow spell hits each of them."""
+    for function in functions.values():
+        function()
+    seconds = {name: np.empty(rounds) for name in functions}
+    for i in track(range(rounds), description="rounds"):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function()
+            seconds[name][i] = time.perf_counter() - start
+    return seconds
+
+
+def ratio(seconds: np.ndarray, reference: np.ndarray) -> float:
+    """Median of the ratios round by round."""
+    return float(np.median(seconds / reference))
+
+
+def machine() -> dict[str, str]:
+    packages = ("numpy", "scipy", "torch", "pyroomacoustics")
+    return {
+        "processor": _processor(),
+        "python": platform.python_version(),
+        "git": subprocess.run(
+            ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+        ).stdout.strip(),
+    } | {name: version(name) for name in packages}
+
+
+def write(
+    name: str, title: str, command: str, headings: list[str], rows: list[dict[str, Any]], notes: list[str]
+) -> None:
+    """`rows` as results/NAME.json, and as a Markdown table in results/NAME.md. Printed too."""
+    RESULTS.mkdir(exist_ok=True)
+    record = {"schema": 1, "name": name, "command": command, "machine": machine(), "rows": rows}
+    (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n")
+    lines = [f"# {title}", "", f"Written by `{command}`; do not edit.", ""]
+    lines += ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+    lines += ["| " + " | ".join(_cell(row[heading]) for heading in headings) + " |" for row in rows]
+    lines += ["", *notes, "", ", ".join(f"{key} {value}" for key, value in machine().items())]
+    text = "\n".join(lines) + "\n"
+    (RESULTS / f"{name}.md").write_text(text)
+    print(text)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    names = (
+        [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        if info.exists()
+        else []
+    )
+    return names[0] if names else platform.processor()

@@ -1,0 +1,259 @@
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from qkgcc import METHODS, samples
+from signals import delayed_noise
+
+Run = subprocess.CompletedProcess[str]
+
+
+def qkgcc(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> Run:
+    """The command as a user runs it, in a process of its own."""
+    run = subprocess.run(
+        [sys.executable, "-c", "from qkgcc.cli import main; main()", *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        cwd=cwd,
+        check=False,
+    )
+    return subprocess.CompletedProcess(run.args, run.returncode, run.stdout.decode(), run.stderr.decode())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Recordings, good and bad."""
+    folder = tmp_path_factory.mktemp("recordings")
+    pair = 0.1 * delayed_noise(5, 16000)[0]
+    four = np.concatenate([pair, 0.1 * delayed_noise(-3, 16000, seed=1)[0]])
+    bad = pair.copy()
+    bad[0, 5000] = np.nan
+    for name, x in {
+        "pair": pair,
+        "four": four,
+        "nan": bad,
+        "mono": pair[:1],
+        "second": pair[1:],
+        "short": pair[:, :500],
+        "longer": np.tile(pair[1:], 2),
+    }.items():
+        soundfile.write(folder / f"{name}.wav", x.T, 16000, subtype="FLOAT")
+    soundfile.write(folder / "silent.wav", np.zeros((16000, 2)), 16000)
+    (folder / "empty.wav").touch()
+    (folder / "text.wav").write_text("no sound in here" * 100)
+    data = (folder / "pair.wav").read_bytes()
+    (folder / "cut.wav").write_bytes(data[: len(data) // 2])
+    return folder
+
+
+def test_the_table_shows_the_delay_and_the_summary(folder: Path) -> None:
+    run = qkgcc("estimate", folder / "pair.wav", "--spacing", 0.2)
+    assert run.returncode == 0, run.stderr
+    assert "whole recording: 5.00 samples = 312 µs, 32.4°" in run.stdout
+    assert run.stdout.count("+5.") + run.stdout.count("+4.9") >= 10
+    assert run.stderr == ""
+
+
+def test_json_is_one_object_a_line(folder: Path) -> None:
+    run = qkgcc("estimate", folder / "pair.wav", folder / "four.wav", "--format", "json", "--method", "scot")
+    records = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [Path(r["source"]).name for r in records] == ["pair.wav", "four.wav"]
+    assert records[0]["summary"]["delay_samples"] == pytest.approx(5, abs=0.05)
+    assert records[0]["method"] == "scot"
+
+
+def test_csv_of_several_files_has_one_header(folder: Path) -> None:
+    run = qkgcc("estimate", folder / "pair.wav", folder / "four.wav", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(run.stdout)))
+    assert {Path(row["source"]).name for row in rows} == {"pair.wav", "four.wav"}
+    assert all(float(row["delay_samples"]) == pytest.approx(5, abs=0.1) for row in rows)
+
+
+def test_all_pairs_of_four_channels(folder: Path) -> None:
+    run = qkgcc("estimate", folder / "four.wav", "--pairs", "all", "--format", "json", "--no-curve")
+    records = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [tuple(r["channels"]) for r in records] == [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+    assert records[-1]["summary"]["delay_samples"] == pytest.approx(-3, abs=0.05)
+    run = qkgcc("estimate", folder / "four.wav", "--pairs", "3-2", "--format", "json")
+    assert json.loads(run.stdout)["summary"]["delay_samples"] == pytest.approx(3, abs=0.05)
+
+
+def test_channels_start_end_and_temperature(folder: Path) -> None:
+    run = qkgcc(
+        "estimate", folder / "four.wav", "--channels", 3, 2, "--start", 0.2, "--end", 0.6, "--spacing", 0.2,
+        "--temperature", 0, "--format", "json",
+    )  # fmt: skip
+    record = json.loads(run.stdout)
+    assert record["channels"] == [3, 2]
+    assert record["times"][0] == pytest.approx(0.264)
+    assert record["times"][-1] < 0.6
+    assert record["summary"]["angle"] == pytest.approx(np.degrees(np.arcsin(3 / 16000 * 331.3 / 0.2)), abs=0.2)
+
+
+def test_two_recorders(folder: Path) -> None:
+    run = qkgcc("estimate", folder / "mono.wav", "--with", folder / "second.wav", "--format", "json")
+    assert json.loads(run.stdout)["summary"]["delay_samples"] == pytest.approx(5, abs=0.05)
+
+
+def test_standard_input(folder: Path) -> None:
+    data = (folder / "four.wav").read_bytes()
+    run = qkgcc("estimate", "-", "--pairs", "0-1,2-3", "--format", "json", stdin=data)
+    records = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [round(r["summary"]["delay_samples"]) for r in records] == [5, -3]
+    assert records[0]["source"] == "standard input"
+
+
+def test_options_reach_the_estimator(folder: Path) -> None:
+    run = qkgcc(
+        "estimate", folder / "pair.wav", "--max-delay", 0.001, "--frame", 0.256, "--hop", 0.1, "--band", 300, 6000,
+        "--interpolation", "none", "--method", "phat-beta", "--beta", 0.5, "--format", "json",
+    )  # fmt: skip
+    record = json.loads(run.stdout)
+    assert record["lags"][-1] == 16
+    assert record["times"][:2] == pytest.approx([0.128, 0.228])
+    assert set(record["delay_samples"]) == {5.0}
+
+
+def test_a_plot_is_written(folder: Path, tmp_path: Path) -> None:
+    run = qkgcc("estimate", folder / "pair.wav", "--plot", tmp_path / "out.png")
+    assert run.returncode == 0, run.stderr
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_several_plots_get_names_of_their_own(folder: Path, tmp_path: Path) -> None:
+    qkgcc("estimate", folder / "four.wav", folder / "pair.wav", "--pairs", "0-1", "--plot", tmp_path / "o.png")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["o-four.png", "o-pair.png"]
+
+
+def test_the_rest_go_on_past_bad_files_and_the_exit_code_is_one(folder: Path) -> None:
+    run = qkgcc("estimate", folder, "--format", "json", "--no-curve")
+    assert run.returncode == 1
+    answered = {Path(json.loads(line)["source"]).name for line in run.stdout.splitlines()}
+    assert answered == {"pair.wav", "four.wav"}
+    errors = run.stderr.splitlines()
+    assert len([line for line in errors if line.startswith("error: ")]) == 9
+    assert errors[-1] == "9 of 11 recordings failed"
+
+
+BAD = {
+    "mono.wav": "has 1 channel; a delay needs 2",
+    "nan.wav": "channel 0 holds nan",
+    "silent.wav": "there is no delay to find",
+    "short.wav": "less than a frame",
+    "empty.wav": "is empty (0 bytes)",
+    "text.wav": "cannot be read as audio",
+    "cut.wav": "is truncated",
+    "missing.wav": "does not exist",
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_alone_is_one_sentence_and_exit_code_two(folder: Path, tmp_path: Path, name: str) -> None:
+    run = qkgcc("estimate", folder / name, "--format", "json", "--plot", tmp_path / "out.png")
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert run.stderr.startswith("error: ")
+    assert BAD[name] in run.stderr
+    assert run.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "nosuch"], "unknown method 'nosuch'"),
+        (["--method", "nosuch.safetensors"], "nosuch.safetensors"),
+        (["--spacing", "-1"], "the spacing is -1 m"),
+        (["--spacing", "20000"], "the spacing is 20000 m"),
+        (["--channels", "0", "9"], "there is no channel 9"),
+        (["--pairs", "some"], "expected `all`, or pairs of channels"),
+        (["--temperature", "20", "--speed-of-sound", "343"], "not both"),
+        (["--temperature", "900"], "the temperature is 900"),
+        (["--plot", "picture"], "the ending says the format"),
+        (["--plot", "nowhere/p.png"], "the folder nowhere does not exist"),
+        (["--start", "5"], "nothing lies between"),
+        (["--format", "xml"], "Invalid value for '--format'"),
+    ],
+)
+def test_bad_options_are_said(folder: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+    run = qkgcc("estimate", folder / "pair.wav", *arguments, cwd=tmp_path)
+    assert run.returncode == 2
+    assert message in " ".join(run.stderr.split())
+    assert "Traceback" not in run.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unequal_recorders_are_said(folder: Path) -> None:
+    run = qkgcc("estimate", folder / "mono.wav", "--with", folder / "longer.wav")
+    assert run.returncode == 2
+    assert "unequal lengths" in run.stderr
+
+
+def test_a_folder_without_recordings_is_said(tmp_path: Path) -> None:
+    run = qkgcc("estimate", tmp_path)
+    assert run.returncode == 2
+    assert "holds no recordings" in run.stderr
+
+
+def test_methods_are_listed_with_their_references() -> None:
+    run = qkgcc("methods")
+    for name in METHODS:
+        assert name in run.stdout
+    assert "Knapp & Carter 1976" in run.stdout
+
+
+def test_help_has_examples() -> None:
+    for command in ("estimate", "doctor"):
+        run = qkgcc(command, "--help")
+        assert run.returncode == 0
+        assert "Examples" in run.stdout
+        assert f"qkgcc {command} talk.wav" in run.stdout
+    assert qkgcc("--version").stdout.startswith("qkgcc 0.")
+
+
+def test_the_demo_compares_with_the_truth(tmp_path: Path) -> None:
+    run = qkgcc("demo", "--plot", tmp_path / "demo.png")
+    assert run.returncode == 0, run.stderr
+    truth = samples.truth("talkers-2ch")
+    for segment in truth["segments"]:
+        assert f"{segment['delay_samples']:+.2f}" in run.stdout
+    assert "within one sample of the truth" in run.stdout
+    assert (tmp_path / "demo.png").stat().st_size > 10_000
+
+
+class TestDoctor:
+    def test_a_healthy_recording_exits_with_zero(self) -> None:
+        run = qkgcc("doctor", samples.path("talkers-2ch"), "--spacing", 0.5)
+        assert run.returncode == 0, run.stdout + run.stderr
+        assert "nothing found" in run.stdout
+
+    def test_a_finding_is_said_and_exits_with_one(self, tmp_path: Path) -> None:
+        x, rate = soundfile.read(samples.path("talkers-2ch"))
+        x[:, 1] *= -1
+        soundfile.write(tmp_path / "inverted.flac", x, rate)
+        run = qkgcc("doctor", tmp_path / "inverted.flac")
+        assert run.returncode == 1
+        assert "inverted-polarity" in run.stdout
+        run = qkgcc("doctor", tmp_path / "inverted.flac", "--format", "json")
+        assert [f["code"] for f in json.loads(run.stdout)["findings"]] == ["inverted-polarity"]
+
+    def test_what_is_expected_can_be_said(self) -> None:
+        # The first talker is at +16 samples: channel 0, the left microphone, hears it later, so it stands on the right.
+        path = samples.path("talkers-2ch")
+        assert qkgcc("doctor", path, "--expect", "right", "--start", 0.2, "--end", 2.2).returncode == 0
+        run = qkgcc("doctor", path, "--expect", "left", "--start", 0.2, "--end", 2.2)
+        assert run.returncode == 1
+        assert "swapped-channels" in run.stdout
+        assert "rate-mismatch" in qkgcc("doctor", path, "--rate", 48000).stdout
+
+    def test_a_bad_file_exits_with_two(self, folder: Path) -> None:
+        run = qkgcc("doctor", folder / "text.wav")
+        assert run.returncode == 2
+        assert run.stderr.startswith("error: ")

@@ -1,0 +1,231 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from qkgcc import METHODS, DelayEstimator, InputError, open_audio, samples
+from signals import delayed_noise
+
+
+def recording(delay: float, seconds: float = 1.0, rate: int = 16000, **options: float) -> np.ndarray:
+    return 0.1 * delayed_noise(delay, round(seconds * rate), **options)[0]
+
+
+@pytest.mark.parametrize("rate", [8000, 16000, 44100, 48000])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_delay_is_found_at_any_rate_in_samples_of_that_rate(method: str, rate: int) -> None:
+    delay = 0.9e-3 * rate
+    answer = DelayEstimator(method)(recording(delay, rate=rate), rate)
+    np.testing.assert_allclose(answer.delay_samples, delay, atol=0.1)
+    np.testing.assert_allclose(answer.delay_seconds, 0.9e-3, atol=0.1 / rate)
+    assert answer.summary.delay_samples == pytest.approx(delay, abs=0.05)
+    assert answer.summary.confidence > 0.9
+    assert (answer.confidence > 0.9).all()
+    assert answer.sample_rate == rate
+    assert answer.times[0] == pytest.approx(0.064, abs=1 / rate)
+    np.testing.assert_allclose(np.diff(answer.times), 0.064, atol=1 / rate)
+
+
+def test_arrays_and_files_give_the_same_answer(tmp_path: Path) -> None:
+    x = recording(-6.3).astype(np.float32)
+    soundfile.write(tmp_path / "x.wav", x.T, 16000, subtype="FLOAT")
+    estimator = DelayEstimator("phat")
+    from_array, from_file = estimator(x, 16000), estimator(tmp_path / "x.wav")
+    np.testing.assert_array_equal(from_array.delay_samples, from_file.delay_samples)
+    np.testing.assert_array_equal(from_array.curve, from_file.curve)
+    swapped = estimator(tmp_path / "x.wav", channels=(1, 0))
+    np.testing.assert_allclose(swapped.delay_samples, -from_file.delay_samples, atol=1e-4)
+    assert swapped.channels == (1, 0)
+
+
+def test_the_angle_follows_from_the_spacing() -> None:
+    answer = DelayEstimator("phat", spacing=0.2, speed_of_sound=340)(recording(4.0), 16000)
+    expected = np.degrees(np.arcsin(4 / 16000 * 340 / 0.2))
+    assert answer.summary.angle == pytest.approx(expected, abs=0.5)
+    assert answer.angle == pytest.approx(expected, abs=1)
+    assert DelayEstimator("phat")(recording(4.0), 16000).angle is None
+
+
+def test_the_spacing_limits_the_lags() -> None:
+    answer = DelayEstimator("phat", spacing=0.1)(recording(15.0), 16000)
+    assert answer.lags[-1] == 5
+    assert np.abs(answer.delay_samples).max() <= 6
+    assert DelayEstimator("phat", max_delay=0.002)(recording(1.0), 16000).lags[-1] == 32
+
+
+def test_frames_and_times_follow_frame_and_hop() -> None:
+    answer = DelayEstimator("phat", frame=0.05, hop=0.1)(recording(1.0, seconds=1.02), 16000)
+    np.testing.assert_allclose(answer.times, np.arange(10) * 0.1 + 0.025)
+    later = DelayEstimator("phat", frame=0.05, hop=0.1)(recording(1.0), 16000, start=0.5)
+    assert later.times[0] == pytest.approx(0.525)
+
+
+def test_a_moving_source_is_followed() -> None:
+    parts = [recording(d, 0.5, seed=i) for i, d in enumerate((-10, 0, 12))]
+    answer = DelayEstimator("scot")(np.concatenate(parts, axis=1), 16000)
+    for at, delay in ((0.25, -10), (0.75, 0), (1.25, 12)):
+        assert answer.delay_samples[np.argmin(abs(answer.times - at))] == pytest.approx(delay, abs=0.1)
+
+
+def test_the_summary_is_surer_than_its_frames() -> None:
+    """In loud noise most single frames are wrong; the sum of their curves is right."""
+    answer = DelayEstimator("phat")(recording(7.0, 20.0, snr=-14), 16000)
+    assert np.mean(np.abs(answer.delay_samples - 7) < 1) < 0.5
+    assert answer.summary.delay_samples == pytest.approx(7, abs=0.2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_constant_offset_does_not_pull_the_delay_to_zero(method: str) -> None:
+    answer = DelayEstimator(method)(recording(9.0) + 0.5, 16000)
+    np.testing.assert_allclose(answer.delay_samples, 9, atol=0.1)
+
+
+class TestSilence:
+    @pytest.mark.parametrize("method", METHODS)
+    def test_silence_has_no_delay_and_no_confidence(self, method: str) -> None:
+        answer = DelayEstimator(method, spacing=0.2)(np.zeros((2, 8000)), 16000)
+        assert np.isnan(answer.delay_samples).all()
+        assert np.isnan(answer.delay_seconds).all()
+        assert np.isnan(answer.angle).all()
+        assert not answer.confidence.any()
+        assert np.isnan(answer.summary.delay_samples)
+        assert answer.summary.confidence == 0
+        assert answer.summary.answered == 0
+
+    def test_a_dead_channel_has_none_either(self) -> None:
+        x = recording(3.0)
+        x[1] = 0
+        answer = DelayEstimator("phat")(x, 16000)
+        assert np.isnan(answer.delay_samples).all()
+
+    def test_below_the_threshold_is_silence_and_above_it_is_not(self) -> None:
+        x = recording(3.0)
+        x /= np.sqrt(np.mean(x**2))
+        assert DelayEstimator("phat")(x * 0.8e-5, 16000).summary.answered == 0
+        assert DelayEstimator("phat")(x * 1.3e-5, 16000).summary.delay_samples == pytest.approx(3, abs=0.1)
+
+    def test_silent_parts_of_a_recording_are_left_out(self) -> None:
+        x = recording(3.0, 2.0)
+        x[:, 16000:] = 0
+        answer = DelayEstimator("phat")(x, 16000)
+        silent = answer.times > 1.07
+        assert np.isnan(answer.delay_samples[silent]).all()
+        assert np.isfinite(answer.delay_samples[answer.times < 1]).all()
+        assert answer.summary.delay_samples == pytest.approx(3, abs=0.05)
+        assert answer.summary.answered == np.isfinite(answer.delay_samples).sum() < answer.summary.frames
+
+
+class TestConfidence:
+    @pytest.mark.parametrize("name", samples.NAMES)
+    @pytest.mark.parametrize("method", METHODS)
+    def test_the_confident_half_of_the_bundled_recording_errs_at_most_half_as_often(
+        self, method: str, name: str
+    ) -> None:
+        answer = DelayEstimator(method)(samples.path(name))
+        truth = samples.truth_at(answer.times, name)
+        spoken = np.isfinite(truth)
+        wrong = np.abs(answer.delay_samples - truth)[spoken] > 1
+        order = np.argsort(-answer.confidence[spoken], kind="stable")
+        confident, other = np.array_split(wrong[order], 2)
+        assert other.mean() > 0, "nothing to tell apart"
+        assert confident.mean() <= 0.5 * other.mean()
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_independent_noise_in_the_channels_gets_little(self, method: str) -> None:
+        noise = 0.1 * np.random.default_rng(0).standard_normal((2, 32000))
+        answer = DelayEstimator(method)(noise, 16000)
+        assert np.median(answer.confidence) < 0.3
+        assert answer.summary.confidence < 0.3
+
+    def test_classical_methods_do_not_claim_to_be_calibrated(self) -> None:
+        assert not DelayEstimator("phat")(recording(0.0), 16000).calibrated
+
+    def test_lags_too_long_for_smoothing_still_get_a_confidence(self) -> None:
+        answer = DelayEstimator("phat", max_delay=0.03)(recording(100.0), 16000)
+        np.testing.assert_allclose(answer.delay_samples, 100, atol=0.1)
+        assert ((answer.confidence >= 0) & (answer.confidence <= 1)).all()
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"method": "phatt"}, "unknown method 'phatt'; known are cc, phat"),
+            ({"method": "none.safetensors"}, "none.safetensors"),
+            ({"spacing": -0.2}, r"the spacing is -0\.2 m; expected 0\.001 to 100 m"),
+            ({"spacing": 0.0}, "the spacing is 0 m"),
+            ({"spacing": float("nan")}, "the spacing is nan m"),
+            ({"spacing": 5000}, "the spacing is 5000 m"),
+            ({"max_delay": -1}, "the largest delay is -1 s"),
+            ({"frame": 0}, "the frame is 0 s"),
+            ({"hop": 0}, "the hop is 0 s"),
+            ({"speed_of_sound": 3}, "the speed of sound is 3 m/s"),
+            ({"beta": 2}, "beta is 2"),
+            ({"interpolation": "magic"}, "unknown interpolation 'magic'"),
+        ],
+    )
+    def test_options(self, options: dict[str, float], message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            DelayEstimator(**options)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"spacing": 50}, "use a longer frame or a smaller spacing"),
+            ({"method": "scot", "max_delay": 0.02}, "need frames of at least 2560 samples"),
+            ({"band": (9000, 10000)}, "holds nothing above 9000 Hz"),
+            ({"band": (500, 100)}, "must be below"),
+            ({"frame": 1.5}, r"has 16000 samples \(1\.000 s\), less than a frame \(1\.500 s\)"),
+        ],
+    )
+    def test_options_that_do_not_fit_the_recording(self, options: dict[str, float], message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            DelayEstimator(**options)(recording(0.0), 16000)
+
+    def test_a_recording_of_other_than_two_channels(self) -> None:
+        with pytest.raises(InputError, match="between 2 channels; 3 were given"):
+            DelayEstimator()(open_audio(np.zeros((3, 9000)), 16000))
+        with pytest.raises(InputError, match="between 2 channels; 1 were given"):
+            DelayEstimator()(np.zeros((2, 9000)), 16000, channels=(0,))
+
+
+def test_progress_rises_to_one() -> None:
+    seen: list[float] = []
+    DelayEstimator("phat")(recording(1.0, 40.0), 16000, progress=seen.append)
+    assert seen == sorted(seen)
+    assert seen[-1] == pytest.approx(1, abs=0.01)
+    assert len(seen) > 2
+
+
+def test_the_light_install_needs_no_torch_and_starts_without_scipy_signal() -> None:
+    """With torch, matplotlib, safetensors and pyroomacoustics hidden, the package still estimates."""
+    script = """
+import sys
+for name in ("torch", "matplotlib", "safetensors", "pyroomacoustics"):
+    sys.modules[name] = None
+import qkgcc, qkgcc.cli
+assert "scipy.signal" not in sys.modules
+answer = qkgcc.DelayEstimator("phat")(qkgcc.samples.path("talkers-2ch"), end=2.0)
+assert "scipy.signal" not in sys.modules
+print(answer.to_json(curve=False))
+for call in (lambda: answer.plot(), lambda: qkgcc.DelayEstimator("x.safetensors")):
+    try:
+        call()
+    except ImportError as error:
+        print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    answer, plot, network = run.stdout.splitlines()
+    assert json.loads(answer)["summary"]["delay_samples"] == pytest.approx(16.3, abs=0.5)
+    assert plot == "pictures need matplotlib: pip install 'qkgcc[plot]'"
+    assert network == "the checkpoint x.safetensors needs torch and safetensors: pip install 'qkgcc[train]'"
+
+
+def test_at_most_ten_public_names() -> None:
+    import qkgcc
+
+    assert len(qkgcc.__all__) <= 10
