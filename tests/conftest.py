@@ -4,6 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
+
+# Two test processes on two cores: with more threads each, torch's small products wait for one another.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -99,10 +99,10 @@ def test_a_save_that_fails_leaves_the_old_checkpoint(model: QKGCC, path: Path, m
     old = path.read_bytes()
 
     def full_disk(descriptor: int) -> None:
-        raise OSError("no space left on device")
+        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full_disk)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(InputError, match=r"cannot write .*: No space left"):
         save(model, path, card(name="new"))
     assert path.read_bytes() == old
     assert list(path.parent.iterdir()) == [path]

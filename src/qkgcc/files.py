@@ -19,6 +19,8 @@ def write_whole(path: str | Path, write: Callable[[Path], object]) -> Path:
         temporary = Path(name)
         try:
             write(temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())  # on the disk before it takes the old file's place
             temporary.chmod(0o666 & ~_umask())
             temporary.replace(path)
         finally:

@@ -16,7 +16,6 @@ True
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from torch import Tensor, nn
 
 from qkgcc.card import KEY, Card
 from qkgcc.errors import InputError
+from qkgcc.files import write_whole
 from qkgcc.models.qkgcc import QKGCC
 
 ARCHITECTURES: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {"qkgcc": QKGCC.from_options}
@@ -65,15 +65,7 @@ def save(model: nn.Module, path: str | Path, card: Card, dtype: torch.dtype = to
                 )
     content = safetensors.torch.save(tensors, metadata={KEY: card.to_json()})
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # same folder, so that the rename is atomic
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(path, lambda target: target.write_bytes(content))
 
 
 def load(path: str | Path, device: str | torch.device = "cpu") -> tuple[nn.Module, Card]:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 TILE = 32
-"""Bins per matrix product. 16 trains a little faster on a CPU, 64 wastes more of each product; 32 is never far off."""
+"""Bins per matrix product: small ones repeat the neighbours, large ones compute more that is thrown away."""
 
 
 def local_correlation(queries: Tensor, keys: Tensor, radius: int) -> Tensor:
@@ -32,26 +32,31 @@ def local_correlation(queries: Tensor, keys: Tensor, radius: int) -> Tensor:
             [2., 3., 4., 0.]])
     """
     # The bins are cut into tiles; one batched product of (tile, d) by (d, tile + 2 radius) covers a tile and its
-    # neighbours, and the wanted diagonals are a strided view of it. Most of the product's border is thrown away, yet it
-    # wins, because it is one matrix product. Measured on two EPYC (Zen 4) cores, torch 2.13, 2049 bins, 4 heads of 32,
-    # radius 8, best of many, milliseconds forward / forward and backward:
-    #                                    1 frame, 1 thread   2 threads    32 frames, 1 thread   2 threads
-    #   this, tiles of 32                   0.9 /  3.9       0.5 /  2.1       141 /  327         83 /  188
-    #   tiles of 16                         0.9 /  3.8       0.5 /  2.1       142 /  246         80 /  167
-    #   tiles of 64                         1.0 /  4.6       0.6 /  2.5       154 /  347         93 /  235
-    #   tiles of 32, pad-and-view skew      0.9 /  3.9       0.6 /  2.3       170 /  338        101 /  188
-    #   one multiply and sum an offset      2.2 /  6.2       1.6 /  4.3       531 / 1364         83 /  962
-    #   one einsum an offset, in place      3.7 / 40.7       2.2 / 19.6       652 / 2085        354 / 1289
-    #   17 shifted copies of the keys       4.0 / 12.3       2.1 /  6.7       432 / 1032        226 /  592
+    # neighbours, and the wanted diagonals are a strided view of it. Much of the product is thrown away, yet it wins,
+    # because it is one matrix product. Measured on two Zen 4 cores that others were using too, torch 2.13, 2049 bins,
+    # 4 heads of 32, radius 8; the best of many, in milliseconds, forward / forward and backward:
+    #                                     1 frame, 1 thread   2 threads    32 frames, 1 thread   2 threads
+    #   this, tiles of 32                    0.7 /  2.7       0.5 /  1.6       144 /  454        147 /  261
+    #   tiles of 16                          0.6 /  2.5       0.5 /  1.5       138 /  391        166 /  289
+    #   tiles of 64                          1.0 /  3.5       0.7 /  2.4       157 /  482        193 /  340
+    #   pad and view for the diagonals       0.8 /  2.8       0.5 /  1.9       173 /  485        207 /  347
+    #   Tensor.unfold for the windows        0.9 /  3.7       0.7 /  2.1       148 /  379        158 /  246
+    #   one multiply and sum an offset       2.1 /  5.7       1.5 /  4.3       507 / 1565        641 / 1146
+    #   one einsum an offset, in place       3.6 / 40.9       2.1 / 18.5       696 / 2381        824 / 1397
+    #   17 shifted copies of the keys        3.8 / 12.8       2.1 /  6.7       426 / 1053        264 /  594
+    # Tensor.unfold would be shorter to write, but under torch.compile on a CPU with two threads (2.13) the gradient of
+    # the keys came out wrong, silently; the slices below were right compiled and not.
+    tile = max(TILE, radius)  # so that the neighbours lie in the tile before and the tile after
     bins = queries.shape[-2]
-    tiles = -(-bins // TILE)
-    spare = tiles * TILE - bins
-    window = TILE + 2 * radius
-    q = torch.unflatten(F.pad(queries, (0, 0, 0, spare)), -2, (tiles, TILE))
-    k = F.pad(keys, (0, 0, radius, radius + spare)).unfold(-2, window, TILE)
-    products = (q @ k).contiguous()  # (..., tiles, TILE, window): query t meets offset o at column t + o
+    tiles = -(-bins // tile)
+    spare, window = tiles * tile - bins, tile + 2 * radius
+    q = torch.unflatten(F.pad(queries, (0, 0, 0, spare)), -2, (tiles, tile))
+    k = torch.unflatten(F.pad(keys, (0, 0, tile, tile + spare)), -2, (tiles + 2, tile))
+    before, inside, after = k[..., :-2, tile - radius :, :], k[..., 1:-1, :, :], k[..., 2:, :radius, :]
+    k = torch.cat([before, inside, after], dim=-2)
+    products = (q @ k.transpose(-2, -1)).contiguous()  # (..., tiles, tile, window): query t, offset o in column t + o
     strides = (*products.stride()[:-2], 1, window + 1)
-    band = products.as_strided((*products.shape[:-2], 2 * radius + 1, TILE), strides)
+    band = products.as_strided((*products.shape[:-2], 2 * radius + 1, tile), strides)
     return band.transpose(-3, -2).flatten(-2)[..., :bins]
 
 
