@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from qkgcc.results import DelayEstimate
+    from qkgcc.simulate.scenes import Scene
 
 
 def plot_delays(
@@ -75,6 +76,59 @@ def plot_delays(
     if path is not None:
         write_whole(path, lambda target: figure.savefig(target, dpi=130))
     return figure
+
+
+def plot_scene(
+    scene: "Scene", responses: npt.NDArray[Any], path: str | Path | None = None, *, title: str = ""
+) -> "Figure":
+    """The room from above, the responses of the first source, and their energy decay with asked and measured T60.
+
+    Shape: responses (M, n)
+    """
+    from qkgcc.simulate.decay import energy_decay, measured_t60
+
+    figure = _new_figure((12, 6))
+    grid = figure.add_gridspec(2, 2, width_ratios=(1, 1.5))
+    above, early, decay = (figure.add_subplot(grid[place]) for place in ((slice(None), 0), (0, 1), (1, 1)))
+    above.add_patch(_rectangle(scene.room[:2]))
+    above.plot(*scene.microphones[:, :2].T, "^", color="black", markersize=8, label="microphones")
+    for i, microphone in enumerate(scene.microphones):
+        above.annotate(str(i), microphone[:2], xytext=(6, 4), textcoords="offset points")
+    for i, source in enumerate(scene.sources):
+        above.plot(*source.path[:, :2].T, ".-", color=f"C{i}", markersize=4)
+        above.plot(*source.path[0, :2], "o", color=f"C{i}", markersize=9, label=f"source {i}: {source.signal}")
+    above.set(
+        xlim=(-0.2, scene.room[0] + 0.2),
+        ylim=(-0.2, scene.room[1] + 0.2),
+        aspect="equal",
+        xlabel="x in m",
+        ylabel="y in m",
+    )
+    above.set_title(title, loc="left")
+    above.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12))
+    seconds = np.arange(responses.shape[-1]) / scene.sample_rate
+    first = int(np.argmax(np.abs(responses[0]) > 0.2 * np.abs(responses[0]).max()))
+    shown = slice(max(0, first - 60), first + round(0.05 * scene.sample_rate))
+    for i, response in enumerate(responses[:2]):
+        early.plot(1000 * seconds[shown], response[shown], linewidth=0.8, label=f"at microphone {i}")
+        measured = measured_t60(response, scene.sample_rate)
+        decay.plot(seconds, energy_decay(response), label=f"microphone {i}: T60 {measured:.2f} s measured")
+    early.set(xlabel="time in ms", ylabel="response")
+    early.set_title(f"delay {float(scene.delay()[0]):+.2f} samples (positive: microphone 0 later)", loc="left")
+    early.legend()
+    if scene.t60:
+        decay.plot([0, scene.t60], [0, -60], "--", color="black", label=f"T60 {scene.t60:.2f} s asked (Sabine)")
+    decay.set(ylim=(-70, 3), xlabel="time in s", ylabel="energy decay in dB")
+    decay.legend()
+    if path is not None:
+        write_whole(path, lambda target: figure.savefig(target, dpi=130))
+    return figure
+
+
+def _rectangle(sides: npt.NDArray[Any]) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((0, 0), *sides, fill=False, linewidth=2)
 
 
 def _new_figure(size: tuple[float, float]) -> "Figure":

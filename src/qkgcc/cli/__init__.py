@@ -1,4 +1,4 @@
-"""The command line: `qkgcc estimate`, `doctor`, `methods`, `demo`.
+"""The command line: `qkgcc estimate`, `doctor`, `methods`, `demo`, `simulate`, `data`.
 
 Exit codes: 0 done; 1 done, but some of several inputs failed (or `doctor` found something); 2 nothing could be done.
 """
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from qkgcc.cli import demo, doctor, estimate, methods
+from qkgcc.cli import data, demo, doctor, estimate, methods, simulate
 from qkgcc.errors import InputError, MissingExtraError
 
 app = typer.Typer(
@@ -19,8 +19,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (estimate.estimate, doctor.doctor, methods.methods, demo.demo):
+for command in (estimate.estimate, doctor.doctor, methods.methods, demo.demo, simulate.simulate):
     app.command()(command)
+app.add_typer(data.app, name="data")
 
 
 def _print_version(wanted: bool) -> None:

@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 
 from qkgcc.audio import Recording, open_audio
 from qkgcc.cli.options import Other, Spacing, SpeedOfSound, Temperature, sound_speed
-from qkgcc.cli.tables import console, delay_table
+from qkgcc.cli.tables import console, delay_table, progress_bar
 from qkgcc.errors import InputError
 from qkgcc.estimate import DelayEstimator
 from qkgcc.gcc import BETA
 from qkgcc.results import DelayEstimate, csv_text
 
 AUDIO_SUFFIXES = frozenset(
-    f".{name}" for name in "aif aifc aiff au avr caf flac mp3 oga ogg opus rf64 snd w64 wav wave".split()
+    {".aif", ".aifc", ".aiff", ".au", ".avr", ".caf", ".flac", ".mp3"}
+    | {".oga", ".ogg", ".opus", ".rf64", ".snd", ".w64", ".wav", ".wave"}
 )
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -89,7 +90,7 @@ def estimate(
     sources = _expand(files)
     failed = 0
     header = True
-    with _progress_bar() as progress:
+    with progress_bar() as progress:
         task = progress.add_task("", total=float(len(sources)))
         for number, source in enumerate(sources):
             progress.update(task, description=source.name, completed=float(number))
@@ -178,20 +179,6 @@ def _print(answer: DelayEstimate, format: Format, *, header: bool, curve: bool) 
         typer.echo(csv_text([answer], header=header), nl=False)
     else:
         typer.echo(answer.to_json(curve=curve))
-
-
-def _progress_bar() -> Progress:
-    """A bar on standard error, and none when that is not a terminal."""
-    screen = console(error=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=screen,
-        transient=True,
-        disable=not screen.is_terminal,
-    )
 
 
 @contextmanager

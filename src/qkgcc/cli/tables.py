@@ -1,10 +1,11 @@
-"""Tables for people: an estimate on one screen."""
+"""Tables and progress bars for people: an estimate on one screen."""
 
 import math
 import sys
 
 import numpy as np
 from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from qkgcc.results import DelayEstimate
@@ -17,6 +18,19 @@ def console(*, error: bool = False) -> Console:
     stream = sys.stderr if error else sys.stdout
     # A pipe has no width; 80 columns would fold the table.
     return Console(file=stream, highlight=False, width=None if stream.isatty() else 110, soft_wrap=False)
+
+
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """A bar on standard error, and none when that is not a terminal. Without columns: share done and time left."""
+    screen = console(error=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *(columns or (TaskProgressColumn(), TimeRemainingColumn())),
+        console=screen,
+        transient=True,
+        disable=not screen.is_terminal,
+    )
 
 
 def delay_table(estimate: DelayEstimate) -> Table:

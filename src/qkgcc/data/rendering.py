@@ -1,0 +1,110 @@
+"""A frozen benchmark on disk: cells rendered once, checked against their fingerprints, kept in the user's cache."""
+
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc.data.banks import Bank
+from qkgcc.data.benchmark import SNRS, T60S, TOLERANCE, Benchmark, difference, fingerprint
+from qkgcc.errors import InputError
+from qkgcc.files import write_whole
+
+CACHE_VARIABLE = "QKGCC_CACHE"
+
+
+def cache_folder() -> Path:
+    """$QKGCC_CACHE, or `qkgcc` in the user's cache folder."""
+    given = os.environ.get(CACHE_VARIABLE)
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(given) if given else base / "qkgcc"
+
+
+def benchmark_folder(benchmark: Benchmark, engine: str, cache: Path | None = None) -> Path:
+    return (cache or cache_folder()) / "benchmarks" / f"{benchmark.name}-{benchmark.hash[:12]}-{engine}"
+
+
+def cell_path(folder: Path, snr: int, t60: float) -> Path:
+    return folder / f"snr{snr:02d}-t60_{t60:.1f}.npy"
+
+
+def fingerprints(benchmark: Benchmark) -> dict[str, dict[str, str]]:
+    """Fingerprint of each cell, by "snr/t60", as the CPU engine rendered it."""
+    text = (resources.files("qkgcc.data") / "benchmarks" / f"{benchmark.name}.fingerprints.json").read_text()
+    record = json.loads(text)
+    if record["manifest"] != benchmark.hash:
+        raise InputError(f"the fingerprints of {benchmark.name} belong to another manifest: make both again")
+    cells: dict[str, dict[str, str]] = record["cells"]
+    return cells
+
+
+def render(
+    benchmark: Benchmark,
+    bank: Bank,
+    engine: str,
+    *,
+    cache: Path | None = None,
+    progress: Callable[[], object] | None = None,
+) -> dict[str, float]:
+    """Render the missing cells; how far each is from its fingerprint, by "snr/t60", 0 for bit-equal.
+
+    A cell is written whole or not at all, so an interrupted run goes on where it stopped.
+    """
+    folder = benchmark_folder(benchmark, engine, cache)
+    folder.mkdir(parents=True, exist_ok=True)
+    expected = fingerprints(benchmark)
+    off: dict[str, float] = {}
+    for t60 in T60S:
+        missing = [snr for snr in SNRS if not cell_path(folder, snr, t60).exists()]
+        if not missing:
+            for _ in benchmark.ids:
+                _tell(progress)
+            continue
+        clean = benchmark.clean(bank, t60, engine=engine, progress=progress)
+        for snr in missing:
+            frames = benchmark.frames(clean, snr, t60)
+            off[f"{snr}/{t60}"] = check_cell(
+                frames, expected[f"{snr}/{t60}"], f"{benchmark.name}, SNR {snr}, T60 {t60}"
+            )
+            write_whole(cell_path(folder, snr, t60), partial(_save, frames))
+    return off
+
+
+def check_cell(frames: npt.NDArray[np.int16], expected: dict[str, str], name: str, rows: Any = None) -> float:
+    """0 if the frames are bit for bit those fingerprinted, else how far off they are; too far is an `InputError`."""
+    if rows is None and fingerprint(frames)["sha256"] == expected["sha256"]:
+        return 0.0
+    off = difference(frames, expected, rows)
+    if off > TOLERANCE:
+        raise InputError(
+            f"{name}: rendered here, it differs from the benchmark by {off:.1e} of its level (allowed: {TOLERANCE:g}); "
+            "results on it could not be compared. Please report this with your versions of numpy, scipy and numba"
+        )
+    return off
+
+
+def load_cell(
+    benchmark: Benchmark, engine: str, snr: int, t60: float, cache: Path | None = None
+) -> npt.NDArray[np.int16]:
+    """Frames of a rendered cell, mapped from the disk. Shape: (utterances * 15, 2, 2048)."""
+    path = cell_path(benchmark_folder(benchmark, engine, cache), snr, t60)
+    if not path.exists():
+        raise InputError(f"{path} does not exist: render it with `qkgcc data benchmark {benchmark.name} --bank FILE`")
+    frames: npt.NDArray[np.int16] = np.load(path, mmap_mode="r")
+    return frames
+
+
+def _save(frames: npt.NDArray[np.int16], target: Path) -> None:
+    with target.open("wb") as file:
+        np.save(file, frames)
+
+
+def _tell(progress: Callable[[], object] | None) -> None:
+    if progress is not None:
+        progress()

@@ -1,0 +1,77 @@
+"""One function over three engines that give the same responses: pyroomacoustics, a compiled CPU kernel, a GPU kernel.
+
+Time 0 is the moment the source sounds: the direct path arrives at d / c, without any hidden delay.
+"""
+
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc.errors import InputError, MissingExtraError
+from qkgcc.simulate.rooms import response_length
+from qkgcc.simulate.scenes import Scene
+
+ENGINES = ("reference", "cpu", "gpu")
+
+Floats = npt.NDArray[np.float64]
+Responses = npt.NDArray[np.floating[Any]]
+
+
+def best_engine() -> str:
+    """The fastest engine of this machine."""
+    if find_spec("torch") and find_spec("triton"):
+        import torch
+
+        if torch.cuda.is_available():
+            return "gpu"
+    return "cpu" if find_spec("numba") else "reference"
+
+
+def responses(scene: Scene, engine: str | None = None, *, jobs: int | None = None) -> list[Responses]:
+    """Responses of every point of every source's path, a list over sources. Shape of each: (P, M, n)."""
+    engine = engine or best_engine()
+    if engine not in ENGINES:
+        raise InputError(f"unknown engine {engine!r}; known are {', '.join(ENGINES)}")
+    samples = response_length(scene.room, scene.order, scene.sample_rate, scene.speed_of_sound)
+    points = np.concatenate([source.path for source in scene.sources])
+    common: dict[str, Any] = {
+        "samples": samples,
+        "sample_rate": scene.sample_rate,
+        "speed_of_sound": scene.speed_of_sound,
+    }
+    every: Responses
+    if engine == "reference":
+        from qkgcc.simulate import reference
+
+        every = reference.responses(scene.room, scene.absorption, scene.order, points, scene.microphones, **common)
+    elif engine == "cpu":
+        try:
+            from qkgcc.simulate import cpu
+        except ImportError:
+            raise MissingExtraError("the cpu engine needs numba: pip install 'qkgcc[train]'") from None
+        reflection = np.sqrt(1 - scene.absorption)
+        every = cpu.responses(scene.room, reflection, scene.order, points, scene.microphones, **common, jobs=jobs)
+    else:
+        every = _on_gpu(scene, points, common)
+    splits = np.cumsum([len(source.path) for source in scene.sources])[:-1]
+    return np.split(every, splits)
+
+
+def _on_gpu(scene: Scene, points: Floats, common: dict[str, Any]) -> Responses:
+    try:
+        from qkgcc.simulate import gpu
+    except ImportError:
+        raise MissingExtraError("the gpu engine needs torch and triton: pip install 'qkgcc[train]'") from None
+    count, microphones = len(points) * len(scene.microphones), len(scene.microphones)
+    flat = gpu.responses(
+        np.broadcast_to(scene.room, (count, 3)),
+        np.full(count, np.sqrt(1 - scene.absorption)),
+        np.full(count, scene.order),
+        np.repeat(points, microphones, axis=0),
+        np.tile(scene.microphones, (len(points), 1)),
+        **common,
+    )
+    result: Responses = flat.reshape(len(points), microphones, -1).cpu().numpy()
+    return result

@@ -1,0 +1,84 @@
+"""The paper's distribution of training pairs and of test positions (DESIGN, "The benchmark"), drawn in arrays.
+
+Every number is a pure function of (seed, index), so a batch can hold any indices in any order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc.simulate.draws import stream, uniform
+from qkgcc.simulate.rooms import SPEED_OF_SOUND
+from qkgcc.simulate.scenes import Scene, Source
+
+SAMPLE_RATE = 16000
+FRAME = 2048
+SECONDS = 2.0
+"""Frames come from the first two seconds of an utterance."""
+
+TRAIN_ROOM = np.array([7.0, 5.0, 3.0])
+TRAIN_MICROPHONES = np.array([[3.5, 2.25, 1.5], [3.5, 2.75, 1.5]])
+TEST_ROOM = np.array([6.0, 4.0, 2.5])
+TEST_MICROPHONES = np.array([[3.0, 1.75, 1.25], [3.0, 2.25, 1.25]])
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A batch of training pairs: one source, two microphones, one frame each. Shape: B pairs."""
+
+    index: npt.NDArray[np.int64]
+    source: Floats
+    """(B, 3) metres."""
+    t60: Floats
+    snr: Floats
+    utterance: npt.NDArray[np.int64]
+    """(B,) number of the utterance in the bank's training split."""
+    start: npt.NDArray[np.int64]
+    """(B,) first sample of the frame."""
+    noise: npt.NDArray[np.int64]
+    """(B, 2) keys of the noise streams."""
+
+    def delay(self) -> Floats:
+        """True delay in samples, positive = microphone 1 later."""
+        return true_delay(self.source, TRAIN_MICROPHONES)
+
+
+def training_pairs(seed: int, index: npt.ArrayLike, utterances: int) -> Pairs:
+    """The pairs of the given indices: source uniform in the room, T60 ~ U(0.2, 1.0) s, SNR ~ U(0, 30) dB."""
+    number = np.atleast_1d(np.asarray(index, dtype=np.int64))
+
+    def draw(name: str) -> Floats:
+        values: Floats = uniform(f"paper/{name}", seed, number)
+        return values
+
+    frames_fit = round(SECONDS * SAMPLE_RATE) - FRAME + 1
+    key = stream("paper/noise", seed)
+    return Pairs(
+        index=number,
+        source=np.stack([draw(f"source-{axis}") for axis in "xyz"], axis=1) * TRAIN_ROOM,
+        t60=0.2 + 0.8 * draw("t60"),
+        snr=30 * draw("snr"),
+        utterance=(draw("utterance") * utterances).astype(np.int64),
+        start=(draw("start") * frames_fit).astype(np.int64),
+        # Streams are a million samples apart: no utterance is that long.
+        noise=key + (2 * number[:, None] + np.arange(2)) * (1 << 20),
+    )
+
+
+def training_scene(seed: int, index: int, ids: Sequence[str]) -> Scene:
+    """One training pair as a scene, with its utterance from `ids`."""
+    pair = training_pairs(seed, index, len(ids))
+    source = Source(ids[int(pair.utterance[0])], pair.source[0])
+    return Scene(
+        TRAIN_ROOM, float(pair.t60[0]), TRAIN_MICROPHONES, (source,), float(pair.snr[0]), seed=seed + (index << 20)
+    )
+
+
+def true_delay(source: Floats, microphones: Floats) -> Floats:
+    """Delay in samples between two microphones. Shape: (..., 3), (2, 3) -> (...)."""
+    paths = np.linalg.norm(source[..., None, :] - microphones, axis=-1)
+    return np.asarray((paths[..., 0] - paths[..., 1]) * SAMPLE_RATE / SPEED_OF_SOUND)

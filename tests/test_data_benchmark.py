@@ -1,0 +1,133 @@
+"""The frozen benchmark is what its manifest says, to the bit."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qkgcc import InputError, gcc, metrics
+from qkgcc.data import rendering
+from qkgcc.data.banks import Bank
+from qkgcc.data.benchmark import FRAMES, NAMES, SCALE, SNRS, T60S, Benchmark, difference, fingerprint
+from qkgcc.data.packing import build
+from qkgcc.simulate import paper
+
+COUNTS = {"paper-test": 216, "paper-music": 28, "paper-noise": 48}
+
+
+@pytest.fixture(scope="module")
+def bank(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> Bank:
+    """The noise clips, packed for real."""
+    return build("noise", corpora, tmp_path_factory.mktemp("bank") / "noise")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_set_is_named_by_the_hash_of_its_manifest(name: str) -> None:
+    benchmark = Benchmark.named(name)
+    folder = Path(rendering.__file__).parent / "benchmarks"
+    assert benchmark.hash == hashlib.sha256((folder / f"{name}.json").read_bytes()).hexdigest()
+    assert len(benchmark.ids) == len(set(benchmark.ids)) == COUNTS[name]
+    assert len(rendering.fingerprints(benchmark)) == 30
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sources_lie_in_the_test_room_one_place_an_utterance_and_t60(name: str) -> None:
+    benchmark = Benchmark.named(name)
+    places = benchmark.positions
+    assert places.shape == (COUNTS[name], 5, 3)
+    assert ((places > 0) & (places < paper.TEST_ROOM)).all()
+    assert len(np.unique(places.reshape(-1, 3), axis=0)) == 5 * COUNTS[name]
+    assert np.abs(benchmark.delays(0.6)).max() <= 0.5 / 343 * 16000
+    assert len(benchmark.delays(0.2)) == COUNTS[name] * FRAMES
+
+
+def test_the_test_speakers_are_the_papers() -> None:
+    assert {id.split("-")[0] for id in Benchmark.named("paper-test").ids} == {"61", "121", "237"}
+
+
+def test_a_whole_cell_comes_back_bit_for_bit(bank: Bank) -> None:
+    benchmark = Benchmark.named("paper-noise")
+    frames = benchmark.frames(benchmark.clean(bank, 0.2, engine="cpu"), 12, 0.2)
+    assert frames.shape == (48 * FRAMES, 2, 2048)
+    assert rendering.check_cell(frames, rendering.fingerprints(benchmark)["12/0.2"], "here") == 0
+
+
+def test_a_slice_equals_its_part_of_the_cell(bank: Bank) -> None:
+    benchmark, rows = Benchmark.named("paper-noise"), [3, 40]
+    frames = benchmark.frames(benchmark.clean(bank, 0.6, rows, engine="cpu"), 30, 0.6, rows)
+    assert difference(frames, rendering.fingerprints(benchmark)["30/0.6"], rows) < 1e-7
+
+
+def test_the_level_is_one_and_the_noise_has_its_snr(bank: Bank) -> None:
+    benchmark, rows = Benchmark.named("paper-noise"), range(12)
+    clean = benchmark.clean(bank, 0.2, rows, engine="cpu")
+    noisy = benchmark.frames(clean, 6, 0.2, rows).reshape(12, FRAMES, 2, 2048).transpose(0, 2, 1, 3).reshape(12, 2, -1)
+    noise = noisy / SCALE - clean
+    np.testing.assert_allclose(10 * np.log10(noise.var(axis=-1)), -6, atol=0.2)
+    # Of the whole clip: the first two seconds alone scatter around it.
+    assert 0.2 < np.median(clean[:, 0].std(axis=-1)) < 5
+
+
+def test_gcc_phat_finds_delays_in_it_with_the_sign_of_the_truth(bank: Bank) -> None:
+    benchmark, rows = Benchmark.named("paper-noise"), range(48)
+    frames = benchmark.frames(benchmark.clean(bank, 0.2, rows, engine="cpu"), 30, 0.2, rows)
+    found = gcc.delays(frames.astype(np.float32), "phat", max_lag=23)
+    assert metrics.accuracy(found, benchmark.delays(0.2)) > 60
+    assert metrics.accuracy(-found, benchmark.delays(0.2)) < 40
+
+
+def test_the_reference_engine_is_close_and_the_difference_is_told(bank: Bank) -> None:
+    """Not close enough to be the benchmark (its filters differ above 7 kHz), and the estimate of how far is right."""
+    benchmark, rows = Benchmark.named("paper-noise"), [7]
+    clean = {engine: benchmark.clean(bank, 0.2, rows, engine=engine) for engine in ("cpu", "reference")}
+    frames = {engine: benchmark.frames(x, 30, 0.2, rows) for engine, x in clean.items()}
+    true = np.linalg.norm(frames["cpu"].astype(float) - frames["reference"]) / np.linalg.norm(
+        frames["cpu"].astype(float)
+    )
+    told = difference(frames["reference"], rendering.fingerprints(benchmark)["30/0.2"], rows)
+    assert told == pytest.approx(true, rel=1.5)
+    with pytest.raises(InputError, match="differs from the benchmark by"):
+        rendering.check_cell(frames["reference"] + 100, rendering.fingerprints(benchmark)["30/0.2"], "here", rows)
+
+
+class TestOnDisk:
+    @pytest.fixture
+    def small(self, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
+        """The benchmark with its shortest rooms only, so that rendering it all takes seconds."""
+        monkeypatch.setattr(rendering, "T60S", T60S[:1])
+        monkeypatch.setattr(rendering, "SNRS", SNRS[:2])
+        return Benchmark.named("paper-noise")
+
+    def test_an_interrupted_run_goes_on_where_it_stopped(self, small: Benchmark, bank: Bank, tmp_path: Path) -> None:
+        off = rendering.render(small, bank, "cpu", cache=tmp_path)
+        assert off == {"0/0.2": 0.0, "6/0.2": 0.0}
+        folder = rendering.benchmark_folder(small, "cpu", tmp_path)
+        assert sorted(path.name for path in folder.iterdir()) == ["snr00-t60_0.2.npy", "snr06-t60_0.2.npy"]
+        rendering.cell_path(folder, 6, 0.2).unlink()
+        assert list(rendering.render(small, bank, "cpu", cache=tmp_path)) == ["6/0.2"]
+        assert rendering.render(small, bank, "cpu", cache=tmp_path) == {}
+        frames = rendering.load_cell(small, "cpu", 6, 0.2, tmp_path)
+        assert fingerprint(np.asarray(frames))["sha256"] == rendering.fingerprints(small)["6/0.2"]["sha256"]
+
+    def test_a_cell_that_is_not_there_says_how_to_get_it(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="render it with `qkgcc data benchmark paper-test"):
+            rendering.load_cell(Benchmark.named("paper-test"), "cpu", 0, 0.2, tmp_path)
+
+
+class TestBadInput:
+    def test_an_unknown_name(self) -> None:
+        with pytest.raises(InputError, match="there is no benchmark 'paper'; there are paper-test"):
+            Benchmark.named("paper")
+
+    def test_a_bank_of_another_set(self, bank: Bank) -> None:
+        with pytest.raises(InputError, match="holds no utterance"):
+            Benchmark.named("paper-test").clean(bank, 0.2, [0])
+
+    def test_a_bank_of_other_samples(self, bank: Bank) -> None:
+        benchmark = Benchmark.named("paper-noise")
+        changed = json.loads(json.dumps(benchmark.manifest))
+        changed["sources"][0]["sha256"] = "0" * 64
+        with pytest.raises(InputError, match="is not what paper-noise was made of"):
+            Benchmark(benchmark.name, changed, benchmark.hash).clean(bank, 0.2, [0])

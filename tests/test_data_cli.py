@@ -1,0 +1,59 @@
+"""`qkgcc data` as a user meets it."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from qkgcc.cli.data import app
+from qkgcc.data.banks import Bank
+from qkgcc.errors import InputError
+from test_data_corpora import make_clips, make_librispeech
+
+
+def run(*arguments: object) -> str:
+    """What the command prints; an error is raised as it is, for `main` to print."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False).output
+
+
+def test_a_bank_is_made_and_summed_up(tmp_path: Path) -> None:
+    make_librispeech(tmp_path, {"61": [2.5, 1.0], "1089": [2.5]})
+    printed = run("bank", "--set", "test-clean", "--out", tmp_path / "bank", "--data", tmp_path, "--jobs", 1)
+    made = Bank.load(tmp_path / "bank", verify=True)
+    assert made.ids == ["1089-7-0000", "61-7-0000"]
+    assert made.hash[:16] in printed
+    assert "train" in printed
+    assert "test" in printed
+
+
+def test_the_variable_replaces_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_clips(tmp_path / "musan" / "music" / "made", {"a.wav": 4.0, "b.wav": 4.0})
+    monkeypatch.setenv("QKGCC_DATA", str(tmp_path))
+    run("bank", "--set", "music", "--out", tmp_path / "m.audio", "--seconds", 2.5, "--whole-split", "none")
+    assert Bank.load(tmp_path / "m").samples.tolist() == [40000, 40000]
+    monkeypatch.delenv("QKGCC_DATA")
+    with pytest.raises(InputError, match="where are the corpora"):
+        run("bank", "--set", "music", "--out", tmp_path / "m")
+
+
+def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no set 'musik'; there are test-clean"):
+        run("bank", "--set", "musik", "--out", tmp_path / "m", "--data", tmp_path)
+    with pytest.raises(InputError, match="no set 'musik'"):
+        run("download", "--set", "musik", "--out", tmp_path)
+    with pytest.raises(InputError, match="looked for"):
+        run("bank", "--set", "noise", "--out", tmp_path / "m", "--data", tmp_path)
+    with pytest.raises(InputError, match=r"the folder .*nowhere does not exist"):
+        run("bank", "--set", "noise", "--out", tmp_path / "nowhere" / "m", "--data", tmp_path)
+    with pytest.raises(InputError, match="no split 'all'"):
+        run("bank", "--set", "noise", "--out", tmp_path / "m", "--data", tmp_path, "--whole-split", "all")
+
+
+def test_a_corpus_that_is_there_is_not_downloaded_again(tmp_path: Path) -> None:
+    make_librispeech(tmp_path, {"61": [2.5]})
+    assert "is there already" in run("download", "--set", "test-clean", "--out", tmp_path)
+
+
+def test_help_shows_examples() -> None:
+    assert "qkgcc data download --set test-clean" in run("download", "--help")
+    assert "qkgcc data bank --set test-clean" in run("bank", "--help")

@@ -1,0 +1,52 @@
+"""Draw the frozen benchmarks: manifests and fingerprints in src/qkgcc/data/benchmarks.
+
+    python tools/make_benchmarks.py --banks FOLDER     (FOLDER/test-clean, music, noise: `qkgcc data bank`)
+
+Done once. Running it again gives the same manifests; a change of one makes a new benchmark, under a new hash.
+"""
+
+import argparse
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from rich.progress import Progress
+
+from qkgcc.data.banks import Bank
+from qkgcc.data.benchmark import NAMES, SNRS, T60S, Benchmark, fingerprint, make_manifest
+
+FOLDER = Path(__file__).parents[1] / "src" / "qkgcc" / "data" / "benchmarks"
+SETS = {"paper-test": "test-clean", "paper-music": "music", "paper-noise": "noise"}
+SEED = 2026
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--banks", type=Path, required=True)
+    arguments = parser.parse_args()
+    FOLDER.mkdir(exist_ok=True)
+    for name in NAMES:
+        bank = Bank.load(arguments.banks / SETS[name], verify=True)
+        with Progress() as progress:
+            rooms = len(bank.select(split="test")) * len(T60S)
+            task = progress.add_task(f"{name}: levels", total=rooms)
+            manifest = make_manifest(name, bank, SEED, lambda task=task: progress.advance(task))
+            (FOLDER / f"{name}.json").write_text(json.dumps(manifest, indent=None, separators=(",", ":")) + "\n")
+            benchmark = Benchmark.named(name)
+            task = progress.add_task(f"{name}: cells", total=rooms)
+
+            def cells_of(
+                t60: float, bank: Bank = bank, benchmark: Benchmark = benchmark, task=task
+            ) -> dict[str, dict[str, str]]:
+                clean = benchmark.clean(bank, t60, engine="cpu", progress=lambda: progress.advance(task))
+                return {f"{snr}/{t60}": fingerprint(benchmark.frames(clean, snr, t60)) for snr in SNRS}
+
+            with ThreadPoolExecutor(2) as pool:
+                cells = {cell: print_ for found in pool.map(cells_of, T60S) for cell, print_ in found.items()}
+        record = {"manifest": benchmark.hash, "engine": "cpu", "cells": cells}
+        (FOLDER / f"{name}.fingerprints.json").write_text(json.dumps(record, indent=1) + "\n")
+        print(f"{name}: {benchmark.hash}, {len(benchmark.ids)} sources")
+
+
+if __name__ == "__main__":
+    main()
