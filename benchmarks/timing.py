@@ -5,7 +5,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def machine() -> dict[str, str]:
         "git": subprocess.run(
             ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
         ).stdout.strip(),
-    } | {name: version(name) for name in packages}
+    } | {name: _version(name) for name in packages}
 
 
 def write(
@@ -58,6 +58,13 @@ def write(
     text = "\n".join(lines) + "\n"
     (RESULTS / f"{name}.md").write_text(text)
     print(text)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not there"
 
 
 def _cell(value: object) -> str:

@@ -138,8 +138,8 @@ def check_sources(benchmark: Benchmark, bank: Bank, rows: Sequence[int]) -> None
         number = bank.index(source["id"])
         if bank.content_hashes[number] != source["sha256"]:
             raise InputError(
-                f"{source['id']} in {bank.path.name} is not what {benchmark.name} was made of: another copy of the corpus "
-                "or another recipe; build the bank from the original files"
+                f"{source['id']} in {bank.path.name} is not what {benchmark.name} was made of: another copy of the "
+                "corpus or another recipe; build the bank from the original files"
             )
 
 

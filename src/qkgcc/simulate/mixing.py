@@ -37,17 +37,19 @@ def convolve(signals: Any, responses: Any, length: int) -> Any:
     return fft.irfft(fft.rfft(signals, n=length) * fft.rfft(responses, n=length), n=length)
 
 
-def level_of_convolved(power: Any, samples: Any, response: Any) -> Any:
+def level_of_convolved(power: Any, samples: Any, response: Any, reach: Any = None) -> Any:
     """Standard deviation of a whole utterance heard through a response, over the samples of both.
 
     Args:
         power: the utterance's power spectrum, which sums to its mean square.
         samples: the utterance's whole length.
-    Shape: (B, 513), (B,), (B, r) -> (B,)
+        reach: samples of each response, where they are padded to a common length.
+    Shape: (B, 513), (B,), (B, r), (B,) -> (B,)
     """
     xp = array_namespace(response)
     mean_square = xp.sum(power * response_gains(response), axis=-1)
-    return xp.sqrt(mean_square * (samples / (samples + (response.shape[-1] - 1))))
+    reach = response.shape[-1] if reach is None else reach
+    return xp.sqrt(mean_square * (samples / (samples + (reach - 1))))
 
 
 def add_white_noise(clean: Any, snr: Any, keys: Any, first: Any) -> Any:
