@@ -19,6 +19,7 @@ lint: $(VENV)/.test
 
 bench: $(VENV)/.test ## speed tables, into benchmarks/results
 	$(BIN)/python -m benchmarks.gcc
+	$(BIN)/python -m benchmarks.rooms
 
 samples: $(VENV)/.test ## make the bundled recording again (needs espeak-ng)
 	$(BIN)/python tools/make_samples.py
