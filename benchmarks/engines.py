@@ -16,7 +16,8 @@ from rich.progress import track
 from benchmarks.timing import RESULTS, write
 from qkgcc import gcc, metrics
 from qkgcc.data.banks import Bank
-from qkgcc.data.benchmark import SNRS, T60S, Benchmark, difference
+from qkgcc.data.benchmark import SNRS, T60S, Benchmark
+from qkgcc.data.fingerprints import difference
 from qkgcc.data.rendering import fingerprints
 from qkgcc.simulate.engines import ENGINES
 

@@ -1,4 +1,6 @@
 import io
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +153,29 @@ class TestBadInput:
         with pytest.raises(InputError, match="truncated"):
             open_audio(stereo)
 
+    @pytest.mark.parametrize("share", [0.3, 0.7, 0.98])
+    @pytest.mark.parametrize(
+        ("suffix", "options"),
+        [
+            (".aiff", {}),
+            (".au", {}),
+            (".w64", {}),
+            (".rf64", {"format": "RF64"}),
+            (".ogg", {}),
+            (".opus", {"format": "OGG", "subtype": "OPUS"}),
+        ],
+    )
+    def test_truncated_files_of_other_formats(
+        self, tmp_path: Path, suffix: str, options: dict[str, str], share: float
+    ) -> None:
+        path = tmp_path / f"a{suffix}"
+        soundfile.write(path, noise(2, 100_000).T, 16000, **options)
+        assert open_audio(path).read().shape == (2, 100_000)
+        data = path.read_bytes()
+        path.write_bytes(data[: int(share * len(data))])
+        with pytest.raises(InputError, match="truncated"):
+            open_audio(path)
+
     @pytest.mark.parametrize("share", [0.2, 0.7, 0.98])
     def test_truncated_flac(self, tmp_path: Path, share: float) -> None:
         path = tmp_path / "a.flac"
@@ -160,12 +185,35 @@ class TestBadInput:
         with pytest.raises(InputError, match=r"truncated|damaged"):
             open_audio(path).read()
 
-    def test_a_wav_of_unknown_length_is_not_truncated(self, stereo: Path) -> None:
-        """Programs that write to a pipe leave the lengths at their largest value."""
+    @pytest.mark.parametrize("length", [0, 0x7FFFF000, 0xFFFFFFFF])
+    def test_a_wav_of_unknown_length_is_not_truncated(self, stereo: Path, length: int) -> None:
+        """Programs that write to a pipe do not know the lengths, and write one of these."""
         data = bytearray(stereo.read_bytes())
         at = data.index(b"data") + 4
-        data[4:8] = data[at : at + 4] = b"\xff\xff\xff\xff"
+        data[4:8] = data[at : at + 4] = length.to_bytes(4, "little")
         assert open_audio(io.BytesIO(bytes(data))).samples == 20000
+
+    def test_a_pipe_is_read_like_a_file(self, stereo: Path, tmp_path: Path) -> None:
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe)
+        writer = threading.Thread(target=lambda: pipe.write_bytes(stereo.read_bytes()))
+        writer.start()
+        recording = open_audio(pipe)
+        writer.join()
+        np.testing.assert_array_equal(recording.read(), open_audio(stereo).read())
+
+    def test_a_headerless_file(self, tmp_path: Path) -> None:
+        (tmp_path / "a.raw").write_bytes(bytes(1000))
+        with pytest.raises(InputError, match="cannot be read as audio"):
+            open_audio(tmp_path / "a.raw")
+
+    def test_whole_numbers_of_unknown_full_scale(self) -> None:
+        with pytest.raises(InputError, match="int64 have no known full scale"):
+            open_audio(np.zeros((2, 100), dtype=np.int64), 16000)
+
+    def test_two_recorders_as_arrays(self) -> None:
+        with pytest.raises(InputError, match="stack two arrays"):
+            open_audio(np.zeros(100), 16000, other=np.zeros(100))
 
     @pytest.mark.parametrize("value", [np.nan, np.inf])
     def test_not_finite(self, value: float) -> None:
@@ -210,7 +258,9 @@ class TestBadInput:
             ({}, "needs its sample rate"),
             ({"sample_rate": 10}, "not usable"),
             ({"sample_rate": 8000, "start": 3.0}, "nothing lies between"),
-            ({"sample_rate": 8000, "start": -1.0}, "nothing lies between"),
+            ({"sample_rate": 8000, "start": -1.0}, "-1 s is no time in a recording"),
+            ({"sample_rate": 8000, "end": float("nan")}, "nan s is no time"),
+            ({"sample_rate": "fast"}, "a sample rate of fast Hz is not usable"),
             ({"sample_rate": 8000, "end": 3.0}, "ends at 0.100 s"),
         ],
     )

@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -179,6 +180,8 @@ def test_a_bad_file_alone_is_one_sentence_and_exit_code_two(folder: Path, tmp_pa
         (["--plot", "picture"], "the ending says the format"),
         (["--plot", "nowhere/p.png"], "the folder nowhere does not exist"),
         (["--start", "5"], "nothing lies between"),
+        (["--start", "nan"], "nan s is no time in a recording"),
+        (["--plot", "."], "the ending says the format"),
         (["--format", "xml"], "Invalid value for '--format'"),
     ],
 )
@@ -188,6 +191,36 @@ def test_bad_options_are_said(folder: Path, tmp_path: Path, arguments: list[str]
     assert message in " ".join(run.stderr.split())
     assert "Traceback" not in run.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dead_channel_costs_its_own_pairs_only(folder: Path, tmp_path: Path) -> None:
+    x, rate = soundfile.read(folder / "four.wav")
+    x[:, 1] = 0
+    soundfile.write(tmp_path / "dead.wav", x, rate)
+    run = qkgcc("estimate", tmp_path / "dead.wav", "--pairs", "all", "--format", "json", "--no-curve")
+    assert run.returncode == 1
+    assert [json.loads(line)["channels"] for line in run.stdout.splitlines()] == [[0, 2], [0, 3], [2, 3]]
+    assert run.stderr.count("there is no delay to find") == 3
+
+
+def test_recordings_of_one_name_get_pictures_of_their_own(folder: Path, tmp_path: Path) -> None:
+    qkgcc("estimate", folder / "pair.wav", folder / "pair.wav", "--plot", tmp_path / "o.png")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["o-pair-2.png", "o-pair.png"]
+
+
+def test_a_full_disk_behind_the_output_is_said(folder: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-c", "from qkgcc.cli import main; main()", "estimate", str(folder / "pair.wav")]
+        run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert run.returncode == 2
+    assert b"cannot write the output: No space left on device" in run.stderr
+    assert b"Traceback" not in run.stderr
+
+
+def test_a_terminal_without_greek_letters_is_no_reason_to_stop(folder: Path) -> None:
+    command = [sys.executable, "-c", "from qkgcc.cli import main; main()", "estimate", str(folder / "pair.wav")]
+    run = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
+    assert run.returncode == 0
 
 
 def test_unequal_recorders_are_said(folder: Path) -> None:

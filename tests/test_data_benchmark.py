@@ -10,7 +10,8 @@ import pytest
 from qkgcc import InputError, gcc, metrics
 from qkgcc.data import rendering
 from qkgcc.data.banks import Bank
-from qkgcc.data.benchmark import FRAMES, NAMES, SCALE, SNRS, T60S, Benchmark, difference, fingerprint
+from qkgcc.data.benchmark import FRAMES, NAMES, SCALE, SNRS, T60S, Benchmark
+from qkgcc.data.fingerprints import check, difference, fingerprint
 from qkgcc.data.packing import build
 from qkgcc.simulate import paper
 
@@ -51,7 +52,7 @@ def test_a_whole_cell_comes_back_bit_for_bit(bank: Bank) -> None:
     benchmark = Benchmark.named("paper-noise")
     frames = benchmark.frames(benchmark.clean(bank, 0.2, engine="cpu"), 12, 0.2)
     assert frames.shape == (48 * FRAMES, 2, 2048)
-    assert rendering.check_cell(frames, rendering.fingerprints(benchmark)["12/0.2"], "here") == 0
+    assert check(frames, rendering.fingerprints(benchmark)["12/0.2"], "here") == 0
 
 
 def test_a_slice_equals_its_part_of_the_cell(bank: Bank) -> None:
@@ -89,7 +90,7 @@ def test_the_reference_engine_is_close_and_the_difference_is_told(bank: Bank) ->
     told = difference(frames["reference"], rendering.fingerprints(benchmark)["30/0.2"], rows)
     assert told == pytest.approx(true, rel=1.5)
     with pytest.raises(InputError, match="differs from the benchmark by"):
-        rendering.check_cell(frames["reference"] + 100, rendering.fingerprints(benchmark)["30/0.2"], "here", rows)
+        check(frames["reference"] + 100, rendering.fingerprints(benchmark)["30/0.2"], "here", rows)
 
 
 class TestOnDisk:
@@ -109,7 +110,7 @@ class TestOnDisk:
         assert list(rendering.render(small, bank, "cpu", cache=tmp_path)) == ["6/0.2"]
         assert rendering.render(small, bank, "cpu", cache=tmp_path) == {}
         frames = rendering.load_cell(small, "cpu", 6, 0.2, tmp_path)
-        assert fingerprint(np.asarray(frames))["sha256"] == rendering.fingerprints(small)["6/0.2"]["sha256"]
+        assert fingerprint(np.asarray(frames), 48)["sha256"] == rendering.fingerprints(small)["6/0.2"]["sha256"]
 
     def test_a_cell_that_is_not_there_says_how_to_get_it(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="render it with `qkgcc data benchmark paper-test"):

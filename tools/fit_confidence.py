@@ -19,7 +19,7 @@ import soundfile
 from rich.progress import track
 
 from qkgcc import gcc
-from qkgcc.confidence import coherence_spectrum, support
+from qkgcc.confidence import ambiguity_cap, coherence_spectrum, support
 from qkgcc.peaks import find_peak
 
 RATE, FRAME, FRAMES, C = 16000, 2048, 15, 343.0
@@ -69,7 +69,7 @@ def judge(frames: np.ndarray, delay: float, spacing: float) -> np.ndarray:
     rows = []
     for weighting in gcc.WEIGHTINGS:
         found = find_peak(gcc.correlation(gcc.weighted_spectrum(frames, weighting, max_lag=max_lag)), max_lag)
-        at, away = support(coherence, found, max_lag=max_lag, sample_rate=RATE)
+        at, away = support(coherence, found, max_lag=max_lag, sample_rate=RATE, frame=FRAME)
         rows.append(np.stack([at, away, np.abs(found - delay) <= 1], axis=-1))
     return np.stack(rows)
 
@@ -119,7 +119,8 @@ def main() -> None:
     print(f"a = {weights[0]:.2f}, b = {weights[1]:.2f}, c = {-weights[2]:.2f}")
     for i, name in enumerate(gcc.WEIGHTINGS):
         rows = test[:, i].reshape(-1, 3)
-        confidence = 1 / (1 + np.exp(-(weights[0] + rows[:, :2] @ weights[1:])))
+        logistic_part = 1 / (1 + np.exp(-(weights[0] + rows[:, :2] @ weights[1:])))
+        confidence = np.minimum(logistic_part, ambiguity_cap(rows[:, 0], rows[:, 1]))
         report(name, confidence, rows[:, 2] > 0)
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from rich.progress import Progress
 
 from qkgcc.data.banks import Bank
-from qkgcc.data.benchmark import NAMES, SNRS, T60S, Benchmark, fingerprint, make_manifest
+from qkgcc.data.benchmark import NAMES, SNRS, T60S, Benchmark, make_manifest
+from qkgcc.data.fingerprints import fingerprint
 
 FOLDER = Path(__file__).parents[1] / "src" / "qkgcc" / "data" / "benchmarks"
 SETS = {"paper-test": "test-clean", "paper-music": "music", "paper-noise": "noise"}
@@ -39,7 +40,9 @@ def main() -> None:
                 t60: float, bank: Bank = bank, benchmark: Benchmark = benchmark, task=task
             ) -> dict[str, dict[str, str]]:
                 clean = benchmark.clean(bank, t60, engine="cpu", progress=lambda: progress.advance(task))
-                return {f"{snr}/{t60}": fingerprint(benchmark.frames(clean, snr, t60)) for snr in SNRS}
+                return {
+                    f"{snr}/{t60}": fingerprint(benchmark.frames(clean, snr, t60), len(benchmark.ids)) for snr in SNRS
+                }
 
             with ThreadPoolExecutor(2) as pool:
                 cells = {cell: print_ for found in pool.map(cells_of, T60S) for cell, print_ in found.items()}

@@ -9,12 +9,22 @@ True
 from importlib.metadata import version
 
 from qkgcc import samples
-from qkgcc.audio import open_audio
-from qkgcc.errors import InputError
+from qkgcc.audio import Recording, open_audio
+from qkgcc.errors import InputError, MissingExtraError
 from qkgcc.estimate import DelayEstimator
 from qkgcc.methods import METHODS
 from qkgcc.results import DelayEstimate, DelaySummary
 
 __version__ = version("qkgcc")
 
-__all__ = ["METHODS", "DelayEstimate", "DelayEstimator", "DelaySummary", "InputError", "open_audio", "samples"]
+__all__ = [
+    "METHODS",
+    "DelayEstimate",
+    "DelayEstimator",
+    "DelaySummary",
+    "InputError",
+    "MissingExtraError",
+    "Recording",
+    "open_audio",
+    "samples",
+]

@@ -17,6 +17,8 @@ import numpy.typing as npt
 from qkgcc.errors import InputError
 from qkgcc.soundfiles import BLOCK_SECONDS, SoundFile
 
+_BATCH_SAMPLES = 1 << 18
+
 Samples: TypeAlias = npt.NDArray[np.floating[Any]]
 
 
@@ -93,6 +95,8 @@ def open_audio(
         other: a second, mono recording that becomes the second channel (two recorders); `source` is mono too.
     """
     if other is not None:
+        if not all(isinstance(one, (str, Path)) or hasattr(one, "read") for one in (source, other)):
+            raise InputError("`other` joins two mono files; stack two arrays instead: np.stack([first, second])")
         return _two_recorders(source, other, start, end)
     if isinstance(source, (str, Path)) or hasattr(source, "read"):
         file = SoundFile(source)
@@ -110,7 +114,7 @@ def open_audio(
         )
     if sample_rate is None:
         raise InputError("an array needs its sample rate: estimator(x, sample_rate=16000)")
-    _check_rate(sample_rate)
+    sample_rate = _check_rate(sample_rate)
     samples = _checked_array(source)
     first, last = _part("the array", samples.shape[1], sample_rate, start, end)
     size = BLOCK_SECONDS * sample_rate
@@ -141,11 +145,14 @@ def resampled(blocks: Iterator[Samples], rate: int, new_rate: int) -> Iterator[S
         yield stream.resample_chunk(nothing, last=True).T
 
 
-def framed(blocks: Iterator[Samples], frame: int, hop: int, batch: int = 32) -> Iterator[Samples]:
+def framed(blocks: Iterator[Samples], frame: int, hop: int, batch: int | None = None) -> Iterator[Samples]:
     """Frames of `frame` samples every `hop`, the incomplete last one left out.
 
+    Args:
+        batch: frames at a time; by default 32, or fewer where frames are long.
     Shape: blocks of (channels, n) -> batches of (at most `batch`, channels, frame)
     """
+    batch = batch or max(1, min(32, _BATCH_SAMPLES // frame))
     rest: Samples | None = None
     skip = 0  # samples between frames, when the hop is longer than the frame
     for block in blocks:
@@ -174,6 +181,10 @@ def _checked_array(array: Any) -> Samples:
         raise InputError(f"expected an array of shape (channels, samples), got {samples.shape} of {samples.dtype}")
     if samples.shape[0] > samples.shape[1] > 0:
         raise InputError(f"expected (channels, samples), got {samples.shape}: transpose the array")
+    if samples.dtype.kind in "iu" and samples.dtype.itemsize > 4:
+        raise InputError(
+            f"samples of {samples.dtype} have no known full scale: convert them to int16 or to floats in -1..1"
+        )
     if samples.dtype.kind in "iu":
         info = np.iinfo(samples.dtype)
         middle = (int(info.max) + int(info.min) + 1) // 2  # 0 for signed samples, half scale for unsigned ones
@@ -211,17 +222,26 @@ def _two_recorders(one: Any, two: Any, start: float | None, end: float | None) -
 def _part(name: str, samples: int, rate: int, start: float | None, end: float | None) -> tuple[int, int]:
     if samples == 0:
         raise InputError(f"{name} holds no samples")
+    for second in (start, end):
+        if second is not None and not (np.isfinite(second) and second >= 0):
+            raise InputError(f"{name}: {second:g} s is no time in a recording; expected 0 or more")
     first = 0 if start is None else round(start * rate)
     last = samples if end is None else round(end * rate)
     if last > samples:
         raise InputError(f"{name} ends at {samples / rate:.3f} s; --end {end:g} lies behind it")
-    if not 0 <= first < last:
+    if not first < last:
         raise InputError(f"{name}: nothing lies between {start or 0:g} s and {last / rate:g} s")
     return first, last
 
 
-def _check_rate(sample_rate: float) -> None:
-    if not 1000 <= sample_rate <= 768_000 or int(sample_rate) != sample_rate:
+def _check_rate(sample_rate: Any) -> int:
+    """The rate as a whole number."""
+    try:
+        rate = int(sample_rate)
+    except (TypeError, ValueError):
+        rate = 0
+    if not 1000 <= rate <= 768_000 or rate != sample_rate:
         raise InputError(
-            f"a sample rate of {sample_rate:g} Hz is not usable; expected a whole number from 1000 to 768000"
+            f"a sample rate of {sample_rate} Hz is not usable; expected a whole number from 1000 to 768000"
         )
+    return rate

@@ -19,6 +19,8 @@ class Classical:
     sample_rate: int
     frame: int
     max_lag: int
+    limit: float
+    """Samples beyond which no delay is possible; `max_lag` is the whole one next to it."""
     band: tuple[float, float] | None
     beta: float
     interpolation: str
@@ -50,6 +52,8 @@ class Classical:
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
         weighted, coherence = evidence
         circular = gcc.correlation(weighted)
-        delay = find_peak(circular, self.max_lag, self.interpolation)
-        confidence = coherence_confidence(coherence, delay, max_lag=self.max_lag, sample_rate=self.sample_rate)
+        delay = find_peak(circular, self.max_lag, self.interpolation, self.limit)
+        confidence = coherence_confidence(
+            coherence, delay, max_lag=self.max_lag, sample_rate=self.sample_rate, frame=self.frame, band=self.band
+        )
         return gcc.curve(circular, self.max_lag), delay, confidence

@@ -4,12 +4,16 @@ A correlation's own height says little for some weightings (CC's is high wheneve
 yardstick judges them all: the SCOT curve, which is the smoothed coherence spread over the lags. Two of its values
 decide, `at`, its largest within 62.5 microseconds of the delay, and `away`, its largest beyond that:
 
-    confidence = 1 / (1 + exp(-(a + b at - c away)))
+    confidence = min(1 / (1 + exp(-(a + b at - c away))), 1 - 2/3 (away / at)^8)
+
+The second term is near 1 until a rival comes close, and 1/3 for a tie: a tone or a pulse train fits several delays
+equally well, however coherent it is. Both values are first scaled by the square root of the number of independent bins
+behind the curve, relative to a 128 ms frame and an 8 kHz band: in shorter frames and narrower bands the same height
+means less.
 
 The three numbers are a logistic fit on simulated reverberant speech (tools/fit_confidence.py, all six weightings
-pooled). On held-out rooms of the same kind it is off by 2 to 5 points (expected calibration error) and ranks right
-above wrong with an AUC of 0.80 to 0.81, for every weighting. Elsewhere it is not known to do more than rank, so a
-`DelayEstimate` of a classical method says `calibrated = False`.
+pooled, which also prints what is reached on held-out rooms). Elsewhere the confidence is not known to do more than
+rank, so a `DelayEstimate` of a classical method says `calibrated = False`.
 """
 
 from typing import Any
@@ -25,7 +29,10 @@ TOLERANCE = 62.5e-6
 TOP = 8000.0
 """Hz. Above it speech has little that is coherent, and 48 kHz recordings would look worse than the same at 16 kHz."""
 
-_A, _B, _C = -2.24, 15.87, 9.98
+_A, _B, _C = -2.23, 15.89, 9.78
+
+
+_REFERENCE_BINS = 256.0  # independent bins of a quarter of a 2048-sample frame, up to 8 kHz at 16 kHz
 
 
 def coherence_spectrum(
@@ -36,21 +43,27 @@ def coherence_spectrum(
     band: tuple[float, float] | None = None,
 ) -> npt.NDArray[np.complexfloating[Any, Any]]:
     """Spectrum of the SCOT curve that judges; additive over frames. Shape: (batch, 2, n) -> (batch, F)."""
-    low, high = band or (0.0, sample_rate / 2)
-    frame = frames.shape[-1]
-    # Lags too long for the segments find no coherence and get a low confidence, where SCOT itself would refuse.
-    segment = min(max(frame // 4, 4 * max_lag), frame // 2)
-    limits = (low, min(high, TOP)) if low < TOP < high else (low, high)
     spectrum: npt.NDArray[np.complexfloating[Any, Any]] = gcc.weighted_spectrum(
-        frames, "scot", max_lag=max_lag, band=limits, sample_rate=sample_rate, segment=segment
+        frames,
+        "scot",
+        max_lag=max_lag,
+        band=_limits(sample_rate, band),
+        sample_rate=sample_rate,
+        segment=_segment(frames.shape[-1], max_lag),
     )
     return spectrum
 
 
 def support(
-    coherence: npt.NDArray[Any], delay: npt.NDArray[Any], *, max_lag: int, sample_rate: float
+    coherence: npt.NDArray[Any],
+    delay: npt.NDArray[Any],
+    *,
+    max_lag: int,
+    sample_rate: float,
+    frame: int,
+    band: tuple[float, float] | None = None,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """`at` and `away` of each delay (in samples). Shape: (batch, F), (batch,) -> two of (batch,)."""
+    """`at` and `away`, scaled, of each delay in samples. Shape: (batch, F), (batch,) -> two of (batch,)."""
     circular = gcc.correlation(coherence)
     reach = min(max_lag, circular.shape[-1] // 2 - 1)
     values = gcc.curve(circular, reach)
@@ -58,12 +71,42 @@ def support(
     near = np.abs(lags - np.round(delay)[:, None]) <= max(1, round(TOLERANCE * sample_rate))
     at = np.where(near, values, -1.0).max(axis=-1)
     away = np.where(near, 0.0, values).max(axis=-1)
-    return at, away
+    low, high = _limits(sample_rate, band)
+    bins = _segment(frame, max_lag) / 2 * (high - low) / (sample_rate / 2)
+    scale = np.sqrt(bins / _REFERENCE_BINS)
+    return at * scale, away * scale
+
+
+def confidence_of(at: npt.NDArray[Any], away: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """The formula above."""
+    return np.minimum(1 / (1 + np.exp(-(_A + _B * at - _C * away).astype(np.float64))), ambiguity_cap(at, away))
+
+
+def ambiguity_cap(at: npt.NDArray[Any], away: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """The most that a delay with a rival deserves."""
+    return np.asarray(1 - 2 / 3 * np.clip(away / np.maximum(at, 1e-6), 0, 1) ** 8)
 
 
 def coherence_confidence(
-    coherence: npt.NDArray[Any], delay: npt.NDArray[Any], *, max_lag: int, sample_rate: float
+    coherence: npt.NDArray[Any],
+    delay: npt.NDArray[Any],
+    *,
+    max_lag: int,
+    sample_rate: float,
+    frame: int,
+    band: tuple[float, float] | None = None,
 ) -> npt.NDArray[np.float64]:
     """Confidence of each delay. Shape: (batch, F), (batch,) -> (batch,), from 0 to 1."""
-    at, away = support(coherence, delay, max_lag=max_lag, sample_rate=sample_rate)
-    return 1 / (1 + np.exp(-(_A + _B * at - _C * away).astype(np.float64)))
+    return confidence_of(*support(coherence, delay, max_lag=max_lag, sample_rate=sample_rate, frame=frame, band=band))
+
+
+def _limits(sample_rate: float, band: tuple[float, float] | None) -> tuple[float, float]:
+    """The band that is looked at: the one given, or all of it, up to `TOP` where it reaches beyond."""
+    low, high = band or (0.0, sample_rate / 2)
+    high = min(high, sample_rate / 2)
+    return (low, TOP) if low < TOP < high else (low, high)
+
+
+def _segment(frame: int, max_lag: int) -> int:
+    """Lags too long for the segments find no coherence and get a low confidence, where SCOT itself would refuse."""
+    return min(max(frame // 4, 4 * max_lag), frame // 2)

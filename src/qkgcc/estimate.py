@@ -17,18 +17,21 @@ import numpy.typing as npt
 from qkgcc import gcc
 from qkgcc.audio import Recording, framed, open_audio, resampled
 from qkgcc.classical import Classical
+from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
 from qkgcc.methods import METHODS
 from qkgcc.peaks import INTERPOLATIONS
 from qkgcc.results import DelayEstimate, DelaySummary
 
-SPEED_OF_SOUND = 343.0
 DEFAULT_SPACING = 0.5
 """Metres: the lag range when neither a spacing nor a largest delay is given."""
 DEFAULT_FRAME = 0.128
 """Seconds."""
 SILENCE = 1e-5
 """Joint RMS of a frame (full scale = 1) below which there is no estimate."""
+
+DEAD = 1e-7
+"""RMS of one channel below which it holds nothing, whatever the other does: less than the last of 24 bits."""
 
 Frames = npt.NDArray[np.floating[Any]]
 
@@ -111,13 +114,17 @@ class DelayEstimator:
         self.max_delay = max_delay if spacing is None or max_delay else spacing / speed_of_sound
         self.frame = frame
         self.hop = hop
-        self.band = band
+        self.band = _checked_band(band)
         self.interpolation = interpolation
         self.beta = beta
         self.speed_of_sound = speed_of_sound
         self._network: Any = None
         if self.method not in METHODS:
             self._network = _load_network(Path(method))
+            if self.band is not None:
+                raise InputError(
+                    "a band limit is for the classical methods; a checkpoint chooses its frequencies itself"
+                )
 
     def __call__(
         self,
@@ -138,6 +145,8 @@ class DelayEstimator:
             progress: called with the share that is done, from 0 to 1.
         """
         if isinstance(source, Recording):
+            if (tuple(channels), start, end, other, sample_rate) != ((0, 1), None, None, None, None):
+                raise InputError("a Recording has its channels and times already: choose them in open_audio and pick")
             recording = source
         else:
             recording = open_audio(source, sample_rate, start=start, end=end, other=other).pick(channels)
@@ -212,7 +221,8 @@ class DelayEstimator:
             )
         if self.band is not None and self.band[0] >= sample_rate / 2:
             raise InputError(f"a recording at {sample_rate} Hz holds nothing above {self.band[0]:g} Hz: lower the band")
-        return Classical(self.method, sample_rate, frame, max_lag, self.band, self.beta, self.interpolation)
+        limit = max_delay * sample_rate
+        return Classical(self.method, sample_rate, frame, max_lag, limit, self.band, self.beta, self.interpolation)
 
     def _angle(self, seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
         if self.spacing is None:
@@ -225,9 +235,9 @@ def _estimate_batch(
     method: Method, frames: Frames, level: float
 ) -> tuple[tuple[Frames, Frames, Frames], tuple[npt.NDArray[Any], ...]]:
     """Curve, delay and confidence of each frame, and the evidence of those that are not silent."""
-    power = np.mean(np.square(frames, dtype=np.float64), axis=-1)
-    joint = np.sqrt(power.mean(axis=-1))
-    heard = (joint >= SILENCE) & (power > 0).all(axis=-1)
+    # What counts as sound is what changes: a constant offset is silence too.
+    power = np.var(frames, axis=-1, dtype=np.float64)
+    heard = (np.sqrt(power.mean(axis=-1)) >= SILENCE) & (np.sqrt(power) >= DEAD).all(axis=-1)
     curve = np.zeros((len(frames), len(method.lags)), dtype=np.float32)
     if method.kind == "posterior":
         curve += 1 / len(method.lags)
@@ -237,7 +247,8 @@ def _estimate_batch(
     if heard.any():
         loud = frames[heard]
         if method.scaling == "frame":
-            loud = loud / joint[heard, None, None].astype(frames.dtype)
+            joint = np.sqrt(np.mean(np.square(loud, dtype=np.float64), axis=(1, 2), keepdims=True))
+            loud = loud / joint.astype(frames.dtype)
         elif method.scaling == "utterance":
             loud = loud / frames.dtype.type(level)
         evidence = method.evidence(loud)
@@ -255,14 +266,26 @@ def _channel_1_level(recording: Recording) -> float:
     return max(math.sqrt(max(0.0, squares / count - (total / count) ** 2)), SILENCE)
 
 
+def _checked_band(band: Sequence[float] | None) -> tuple[float, float] | None:
+    if band is None:
+        return None
+    if len(band) != 2:
+        raise InputError(f"a band is a lowest and a highest frequency in Hz; got {band!r}")
+    return float(band[0]), float(band[1])
+
+
 def _load_network(path: Path) -> Any:
-    if not path.suffix and not path.exists():
-        raise InputError(f"unknown method {str(path)!r}; known are {', '.join(METHODS)}, or the path of a checkpoint")
+    if not path.is_file():
+        raise InputError(
+            f"unknown method {str(path)!r}; known are {', '.join(METHODS)}, or the path of a checkpoint (no such file)"
+        )
     from qkgcc.neural import Network
 
     return Network.load(path)
 
 
 def _check(what: str, value: float, low: float, high: float, unit: str) -> None:
+    if not isinstance(value, (int, float, np.number)):
+        raise InputError(f"the {what} is {value!r}; expected a number from {low:g} to {high:g} {unit}")
     if not low <= value <= high:
         raise InputError(f"the {what} is {value:g} {unit}; expected {low:g} to {high:g} {unit}")

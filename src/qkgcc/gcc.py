@@ -45,7 +45,8 @@ AVERAGED = ("roth", "scot", "ml")
 BETA = 0.8
 """Default exponent of PHAT-beta: best of 0.5 ... 0.9 on reverberant speech, together with 0.7."""
 
-_FLOOR = 1e-6  # of the mean magnitude: far below any bin that matters, and relative, so that gain changes nothing
+_FLOOR = 1e-6  # of the mean power: far below any bin that matters, and relative, so that gain changes nothing
+_PHAT_FLOOR = 1e-3  # whitening would raise empty bins (a telephone band, a low-passed file) to the level of the others
 _COHERENCE_LIMIT = 0.9999  # ML's weight has a pole at 1
 _CHUNK = 32  # frames worked on at once: their spectra stay in a core's cache
 
@@ -79,7 +80,7 @@ def gcc(frames: Array, weighting: str = "phat", *, max_lag: int, **options: Any)
 def delays(
     frames: Array, weighting: str = "phat", *, max_lag: int, interpolation: str = INTERPOLATIONS[0], **options: Any
 ) -> Array:
-    """Delay in samples, positive = channel 1 later. Shape: (..., 2, n) -> (...,)."""
+    """Delay in samples, positive = channel 1 later; 0 for a silent frame. Shape: (..., 2, n) -> (...,)."""
 
     def peaks(part: Array) -> Array:
         spectrum = weighted_spectrum(part, weighting, max_lag=max_lag, **options)
@@ -109,6 +110,11 @@ def weighted_spectrum(
     Shape: (..., 2, n) -> (..., F), F = K / 2 + 1
     """
     xp = array_namespace(frames)
+    if not 1 <= max_lag <= frames.shape[-1] // 2:
+        raise InputError(
+            f"lags up to {max_lag} samples do not fit frames of {frames.shape[-1]}: expected 1 to half a frame "
+            "(use longer frames or a smaller spacing)"
+        )
     if weighting not in WEIGHTINGS:
         raise InputError(f"unknown weighting {weighting!r}; known are {', '.join(WEIGHTINGS)}")
     if weighting in AVERAGED:
@@ -120,13 +126,14 @@ def weighted_spectrum(
     if weighting == "cc":
         weight = xp.ones_like(magnitude)
     elif weighting == "phat":
-        weight = 1 / _floored(xp, magnitude)
+        weight = 1 / _floored(xp, magnitude, _PHAT_FLOOR)
     elif weighting == "phat-beta":
-        weight = _floored(xp, magnitude) ** -beta
+        weight = _floored(xp, magnitude, _PHAT_FLOOR) ** -beta
     elif weighting == "roth":
         weight = 1 / _floored(xp, g11)
     else:
-        weight = 1 / _floored(xp, xp.sqrt(g11) * xp.sqrt(g22))
+        tiny = xp.finfo(g11.dtype).tiny  # so that a silent frame has a gradient
+        weight = 1 / _floored(xp, xp.sqrt(g11 * g22 + tiny))
         if weighting == "ml":
             coherence = magnitude * weight
             squared = xp.clip(coherence * coherence, None, _COHERENCE_LIMIT)
@@ -137,11 +144,6 @@ def weighted_spectrum(
     inside = _band_mask(magnitude.shape[-1], band, sample_rate)
     if inside is not None:
         weight = weight * xp.asarray(inside, dtype=magnitude.dtype, device=device(magnitude))
-    if weighting == "phat":
-        # Whitened magnitudes are 1, so their sum is known without another pass over the bins.
-        if inside is None:
-            return cross * weight
-        return cross * (weight * (length / float(_two_sided_sum(np, inside)[0])))
     total = _two_sided_sum(xp, magnitude * weight)
     # A silent frame has no weights to scale by; its spectrum stays 0.
     return cross * (weight * (length / xp.where(total > 0, total, xp.ones_like(total))))
@@ -153,7 +155,7 @@ def averaged_spectra(frames: Array, segment: int) -> tuple[Array, Array, Array]:
     Shape: (..., 2, n) -> three of (..., F)
     """
     xp = array_namespace(frames)
-    starts = np.arange(0, frames.shape[-1] - segment + 1, segment // 4)
+    starts = np.arange(0, frames.shape[-1] - segment + 1, max(1, segment // 4))
     index = xp.asarray(starts[:, None] + np.arange(segment), device=device(frames))
     window = xp.asarray(_hann(segment), dtype=frames.dtype, device=device(frames))
     spectra = _rfft(xp, frames[..., index] * window, 2 * scipy.fft.next_fast_len(segment, real=True))
@@ -190,11 +192,6 @@ def curve(circular: Array, max_lag: int) -> Array:
 
     Shape: (..., K) -> (..., 2 * max_lag + 1)
     """
-    if 2 * max_lag >= circular.shape[-1]:
-        raise InputError(
-            f"lags up to {max_lag} samples do not fit in frames of {circular.shape[-1] // 2}: "
-            "use longer frames or a smaller spacing"
-        )
     xp = array_namespace(circular)
     return xp.concat([circular[..., -max_lag:], circular[..., : max_lag + 1]], axis=-1)
 
@@ -204,10 +201,10 @@ def _rfft(xp: Any, x: Array, n: int) -> Array:
     return scipy.fft.rfft(x, n=n) if is_numpy_array(x) else xp.fft.rfft(x, n=n)
 
 
-def _floored(xp: Any, power: Array) -> Array:
+def _floored(xp: Any, power: Array, floor: float = _FLOOR) -> Array:
     """Raised a little, in proportion to its mean over the bins, so that it can be divided by."""
     level = xp.mean(power, axis=-1, keepdims=True)
-    return power + _FLOOR * xp.where(level > 0, level, xp.ones_like(level))
+    return power + floor * xp.where(level > 0, level, xp.ones_like(level))
 
 
 def _two_sided_sum(xp: Any, half: Array) -> Array:

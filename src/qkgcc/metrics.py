@@ -10,9 +10,8 @@ in `answered`. RMSE is pooled over frames, not averaged over cells.
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
-
-SPEED_OF_SOUND = 343.0
 
 Floats = npt.NDArray[np.float64]
 

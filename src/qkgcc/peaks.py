@@ -26,9 +26,11 @@ _REACH = 256  # samples either side that the sinc looks at: on a white spectrum 
 _KAISER = 2.0  # a gentle window: a stronger one costs the top of the band, where a delay shows most
 
 
-def find_peak(circular: Any, max_lag: int, interpolation: str = "band-limited") -> Any:
+def find_peak(circular: Any, max_lag: int, interpolation: str = "band-limited", limit: float | None = None) -> Any:
     """Lag of the largest value among -max_lag ... max_lag of a circular correlation, negative lags at its end.
 
+    Args:
+        limit: no answer lies beyond it, in samples; by default max_lag. A flat correlation gives 0.
     Shape: (..., K) -> (...,), in samples
     """
     if interpolation not in INTERPOLATIONS:
@@ -36,6 +38,14 @@ def find_peak(circular: Any, max_lag: int, interpolation: str = "band-limited") 
     xp = array_namespace(circular)
     span = xp.concat([circular[..., -max_lag:], circular[..., : max_lag + 1]], axis=-1)
     whole = xp.argmax(span, axis=-1) - max_lag
+    lag = _between_samples(xp, circular, whole, interpolation)
+    limit = max_lag if limit is None else limit
+    flat = xp.max(span, axis=-1) == xp.min(span, axis=-1)
+    return xp.where(flat, xp.zeros_like(lag), xp.clip(lag, -limit, limit))
+
+
+def _between_samples(xp: Any, circular: Any, whole: Any, interpolation: str) -> Any:
+    """The peak next to each whole lag."""
     lag = xp.astype(whole, circular.dtype)
     if interpolation == "none":
         return lag

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.errors import MissingExtraError
+from qkgcc.errors import InputError, MissingExtraError
 from qkgcc.files import write_whole
 
 if TYPE_CHECKING:
@@ -129,6 +129,16 @@ def _rectangle(sides: npt.NDArray[Any]) -> Any:
     from matplotlib.patches import Rectangle
 
     return Rectangle((0, 0), *sides, fill=False, linewidth=2)
+
+
+def check_plotting(path: str | Path) -> None:
+    """An error now rather than after long work: without matplotlib, or without the folder of the picture."""
+    _new_figure((1, 1))
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise InputError(f"cannot write {path}: the folder {folder} does not exist")
+    if Path(path).is_dir():
+        raise InputError(f"cannot write {path}: it is a folder")
 
 
 def _new_figure(size: tuple[float, float]) -> "Figure":

@@ -86,14 +86,14 @@ class DelayEstimate:
             record["curve"] = [_rounded(row, 5) for row in self.curve]
         text = json.dumps(record, allow_nan=False)
         if path is not None:
-            write_whole(path, lambda target: target.write_text(text + "\n"))
+            write_whole(path, lambda target: target.write_text(text + "\n", encoding="utf-8"))
         return text
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """One line a frame, also written to `path` if given."""
         text = csv_text([self])
         if path is not None:
-            write_whole(path, lambda target: target.write_text(text, newline=""))
+            write_whole(path, lambda target: target.write_text(text, newline="", encoding="utf-8"))
         return text
 
     def plot(self, path: str | Path | None = None, *, truth: npt.ArrayLike | None = None) -> "Figure":

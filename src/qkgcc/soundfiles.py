@@ -1,7 +1,6 @@
 """Sound files as soundfile reads them, with every way in which they can be broken said in one sentence."""
 
 import io
-import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.errors import InputError
+from qkgcc.truncation import missing_bytes, with_true_lengths
 
 BLOCK_SECONDS = 10
+
+_END = 1 << 17  # bytes at either end that tell whether a file is whole: an Ogg page has up to 65,307
 
 
 class SoundFile:
@@ -22,22 +24,22 @@ class SoundFile:
         import soundfile
 
         self.name, self._data = _named(source)
-        size = Path(self.name).stat().st_size if self._data is None else len(self._data)
+        size, head, tail = self._ends()
         if size == 0:
             raise InputError(f"{self.name} is empty (0 bytes)")
+        missing = missing_bytes(head, tail, size)
+        if missing:
+            raise InputError(
+                f"{self.name} is truncated: it lacks {missing} bytes or more of what its header promises; copy it again"
+            )
         try:
             info = soundfile.info(self._open())
-        except (soundfile.SoundFileError, RuntimeError) as error:
+        except (soundfile.SoundFileError, RuntimeError, TypeError) as error:  # TypeError: headerless .raw
             raise InputError(
                 f"{self.name} cannot be read as audio ({_reason(error)}): it is damaged or no audio file"
             ) from None
         if info.frames == 0:
             raise InputError(f"{self.name} holds no samples")
-        missing = _missing_wav_bytes(self._open(), size)
-        if missing:
-            raise InputError(
-                f"{self.name} is truncated: its header promises {missing} bytes more than there are; copy it again"
-            )
         self.sample_rate = int(info.samplerate)
         self.channels = int(info.channels)
         self.samples = int(info.frames)
@@ -72,36 +74,37 @@ class SoundFile:
         """What soundfile opens, from its beginning."""
         return self.name if self._data is None else io.BytesIO(self._data)
 
+    def _ends(self) -> tuple[int, bytes, bytes]:
+        """Size, first and last bytes."""
+        if self._data is not None:
+            return len(self._data), self._data[:_END], self._data[-_END:]
+        try:
+            with Path(self.name).open("rb") as file:
+                head = file.read(_END)
+                size = file.seek(0, io.SEEK_END)
+                file.seek(max(0, size - _END))
+                return size, head, file.read()
+        except OSError as error:
+            raise InputError(f"{self.name} cannot be read: {error.strerror or error}") from None
+
 
 def _named(source: str | Path | BinaryIO) -> tuple[str, bytes | None]:
-    """A name for messages, and the content unless it lies in the file of that name."""
-    if isinstance(source, (str, Path)):
-        if str(source) == "-":
-            return "standard input", sys.stdin.buffer.read()
-        path = Path(source)
+    """A name for messages, and the content unless it can be read from the file of that name again and again."""
+    if not isinstance(source, (str, Path)):
+        return str(getattr(source, "name", "the stream")), with_true_lengths(source.read())
+    if str(source) == "-":
+        return "standard input", with_true_lengths(sys.stdin.buffer.read())
+    path = Path(source)
+    try:
         if path.is_dir():
             raise InputError(f"{path} is a folder, not a recording")
         if not path.exists():
             raise InputError(f"{path} does not exist")
-        return str(path), None
-    return str(getattr(source, "name", "the stream")), source.read()
-
-
-def _missing_wav_bytes(source: Any, size: int) -> int:
-    """How far a WAV's data chunk reaches past the end of the file. libsndfile shortens such a file silently.
-
-    0 and 0xFFFFFFFF are what programs write that stream a WAV and do not know its length: nothing is missing then.
-    """
-    with source if isinstance(source, io.BytesIO) else Path(source).open("rb") as file:
-        if file.read(4) != b"RIFF":
-            return 0
-        file.seek(12)
-        while len(header := file.read(8)) == 8:
-            kind, length = struct.unpack("<4sI", header)
-            if kind == b"data":
-                return 0 if length in (0, 0xFFFFFFFF) else max(0, int(file.tell() + length - size))
-            file.seek(length + length % 2, io.SEEK_CUR)
-    return 0
+        if not path.is_file():  # a pipe: what has been read is gone
+            return str(path), with_true_lengths(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    return str(path), None
 
 
 def _reason(error: Exception) -> str:

@@ -3,6 +3,8 @@
 Exit codes: 0 done; 1 done, but some of several inputs failed (or `doctor` found something); 2 nothing could be done.
 """
 
+import io
+import os
 import sys
 from importlib.metadata import version
 from typing import Annotated
@@ -41,10 +43,18 @@ def options(
 
 def main() -> None:
     """Run the command line; what a user can mend is one sentence, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Greek letters is no reason to stop
     try:
         app()
     except (InputError, MissingExtraError) as error:
         typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except OSError as error:
+        # The output cannot be written: a full disk. (A closed pipe is click's to handle.)
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - what is left in the buffer cannot be written either
+        typer.echo(f"error: cannot write the output: {error.strerror or error}", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)

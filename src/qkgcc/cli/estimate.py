@@ -16,6 +16,7 @@ from qkgcc.cli.tables import console, delay_table, progress_bar
 from qkgcc.errors import InputError
 from qkgcc.estimate import DelayEstimator
 from qkgcc.gcc import BETA
+from qkgcc.plots import check_plotting
 from qkgcc.results import DelayEstimate, csv_text
 
 AUDIO_SUFFIXES = frozenset(
@@ -33,7 +34,8 @@ class Format(StrEnum):
 
 def estimate(
     files: Annotated[
-        list[Path], typer.Argument(help="Recordings or folders of them; - reads a WAV from standard input.")
+        list[Path],
+        typer.Argument(help="Recordings or folders of them; - reads a WAV from standard input.", readable=False),
     ],
     method: Annotated[
         str, typer.Option("--method", "-m", help="One of `qkgcc methods`, or the path of a checkpoint.")
@@ -87,9 +89,13 @@ def estimate(
         raise InputError("--with takes exactly one first recording")
     if plot is not None and plot.suffix.lower() not in PLOT_SUFFIXES:
         raise InputError(f"--plot {plot}: the ending says the format, one of {' '.join(PLOT_SUFFIXES)}")
+    if plot is not None:
+        check_plotting(plot)  # before the work, not after it
     sources = _expand(files)
     failed = 0
+    incomplete = False
     header = True
+    taken: set[Path] = set()
     with progress_bar() as progress:
         task = progress.add_task("", total=float(len(sources)))
         for number, source in enumerate(sources):
@@ -105,13 +111,19 @@ def estimate(
 
                     answer = estimator(recording.pick(pair), progress=show)
                     if not answer.summary.answered:
-                        raise InputError(
+                        silent = (
                             f"{answer.source}: channels {pair[0]} and {pair[1]} are silent, or one of them is: "
                             "there is no delay to find"
                         )
+                        if len(chosen) == 1:
+                            raise InputError(silent)
+                        incomplete = True
+                        with _paused(progress):
+                            typer.echo(f"error: {silent}", err=True)
+                        continue
                     if plot is not None:
                         several = len(sources) > 1, len(chosen) > 1
-                        answer.plot(_plot_path(plot, source, pair, *several))
+                        answer.plot(_plot_path(plot, source, pair, *several, taken))
                     with _paused(progress):
                         _print(answer, format, header=header, curve=curve)
                     header = False
@@ -123,6 +135,7 @@ def estimate(
                     typer.echo(f"error: {error}", err=True)
     if failed:
         typer.echo(f"{failed} of {len(sources)} recordings failed", err=True)
+    if failed or incomplete:
         raise typer.Exit(1)
 
 
@@ -162,14 +175,20 @@ def _pairs(recording: Recording, channels: tuple[int, int], pairs: str | None) -
     return chosen
 
 
-def _plot_path(plot: Path, source: Path, pair: tuple[int, int], several_files: bool, several_pairs: bool) -> Path:
-    """The picture's name; several inputs add the recording's name, several pairs the pair."""
+def _plot_path(
+    plot: Path, source: Path, pair: tuple[int, int], several_files: bool, several_pairs: bool, taken: set[Path]
+) -> Path:
+    """The picture's name; several inputs add the recording's name, several pairs the pair, a name taken a number."""
     name = plot.stem
     if several_files:
         name += f"-{source.stem}"
     if several_pairs:
         name += f"-{pair[0]}-{pair[1]}"
-    return plot.with_name(name + plot.suffix)
+    path, number = plot.with_name(name + plot.suffix), 2
+    while path in taken:
+        path, number = plot.with_name(f"{name}-{number}{plot.suffix}"), number + 1
+    taken.add(path)
+    return path
 
 
 def _print(answer: DelayEstimate, format: Format, *, header: bool, curve: bool) -> None:

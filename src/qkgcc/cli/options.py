@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
-from qkgcc.estimate import SPEED_OF_SOUND
 
 Spacing = Annotated[
     float | None, typer.Option(help="Metres between the microphones; limits the delays and gives angles.")

@@ -2,15 +2,12 @@
 
 A manifest in the repository says which utterances (with their hashes), which source positions, which levels and which
 noise; its SHA-256 names the set. There is one source position an utterance and T60, shared by the SNRs. Beside it stand
-the fingerprints of every cell as the CPU engine renders it: the SHA-256 of its int16 frames, and four random
-projections an utterance, from which the size of a difference is known when the hash is another (the mean square of a
-random +-1 projection is the squared norm of what is projected).
+the fingerprints of every cell as the CPU engine renders it (`fingerprints`).
 
     clean = benchmark.clean(bank, t60)                 # (utterances, 2, 30720), unit variance over the whole utterance
     frames = benchmark.frames(clean, snr, t60)         # int16 (utterances * 15, 2, 2048)
 """
 
-import base64
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -36,11 +33,7 @@ T60S = (0.2, 0.4, 0.6, 0.8, 1.0)
 FRAMES = 15
 SCALE = 1024
 """int16 steps of 1: a signal of unit variance keeps 71 dB over the rounding, and 30 dB up to clipping."""
-TOLERANCE = 1e-3
-"""Largest difference of another machine's rendering, relative to the level, before it is another benchmark."""
-
 _SAMPLES = FRAMES * paper.FRAME
-_PROJECTIONS = 4
 
 Floats = npt.NDArray[np.float64]
 
@@ -182,31 +175,3 @@ def make_manifest(name: str, bank: Bank, seed: int, progress: Callable[[], objec
         "left_out": len([clip for clip in bank.left_out if clip.get("split") == "test"]),
         "sources": sources,
     }
-
-
-def fingerprint(frames: npt.NDArray[np.int16]) -> dict[str, str]:
-    """SHA-256 of a cell's frames, and its projections in base64."""
-    return {
-        "sha256": hashlib.sha256(np.ascontiguousarray(frames).astype("<i2").tobytes()).hexdigest(),
-        "projections": base64.b64encode(_project(frames).astype("<f4").tobytes()).decode(),
-    }
-
-
-def difference(frames: npt.NDArray[np.int16], expected: dict[str, str], rows: Sequence[int] | None = None) -> float:
-    """Level of the difference to the fingerprinted cell, relative to the frames' own, of the worst utterance.
-
-    An estimate from four projections an utterance: right within a factor of two, nearly always.
-    """
-    then = np.frombuffer(base64.b64decode(expected["projections"]), dtype="<f4").reshape(-1, _PROJECTIONS)
-    then = then if rows is None else then[list(rows)]
-    off = np.sqrt(np.mean((_project(frames) - then) ** 2, axis=1))
-    level = np.linalg.norm(frames.reshape(len(then), -1).astype(np.float64), axis=1)
-    return float((off / np.maximum(level, 1)).max())
-
-
-def _project(frames: npt.NDArray[np.int16]) -> Floats:
-    """Random +-1 projections of each utterance's 15 frames. Shape: (rows * 15, 2, 2048) -> (rows, 4)."""
-    size = 2 * _SAMPLES
-    signs = np.where(uniform("benchmark/projection", 0, np.arange(size * _PROJECTIONS)) < 0.5, -1.0, 1.0)
-    rows = frames.reshape(-1, size)
-    return np.concatenate([row.astype(np.float64)[None] @ signs.reshape(size, _PROJECTIONS) for row in rows])

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.data.banks import Bank
 from qkgcc.simulate import gpu, paper
 from qkgcc.simulate.mixing import add_white_noise, heard_frames, level_of_convolved
-from qkgcc.simulate.rooms import SPEED_OF_SOUND, response_length, sabine
+from qkgcc.simulate.rooms import response_length, sabine
 
 _CHUNK = 1024  # pairs at a time: enough to fill the GPU, few enough that their responses differ little in length
 _STEP = 4096  # samples: responses come in few lengths, because every new length costs the planning of its transforms

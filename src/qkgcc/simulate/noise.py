@@ -19,9 +19,9 @@ from typing import Any
 
 from array_api_compat import array_namespace, device
 
+from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
 from qkgcc.simulate.draws import normal
-from qkgcc.simulate.rooms import SPEED_OF_SOUND
 
 NOISES = ("independent", "diffuse")
 FLAT_BELOW = 50.0

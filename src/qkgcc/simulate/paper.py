@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.simulate.draws import stream, uniform
-from qkgcc.simulate.rooms import SPEED_OF_SOUND
 from qkgcc.simulate.scenes import Scene, Source
 
 SAMPLE_RATE = 16000

@@ -10,9 +10,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
-
-SPEED_OF_SOUND = 343.0
 
 
 def sabine(t60: float, room: npt.ArrayLike, speed_of_sound: float = SPEED_OF_SOUND) -> tuple[float, int]:

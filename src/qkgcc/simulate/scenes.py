@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
 from qkgcc.simulate.degradations import Degradations
 from qkgcc.simulate.noise import NOISES
-from qkgcc.simulate.rooms import SPEED_OF_SOUND, sabine
+from qkgcc.simulate.rooms import sabine
 
 MAX_MICROPHONES = 16
 MAX_SOURCES = 3

@@ -1,0 +1,4 @@
+"""Numbers that the whole package shares."""
+
+SPEED_OF_SOUND = 343.0
+"""Metres per second, in air of 20 degrees Celsius."""

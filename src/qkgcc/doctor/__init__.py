@@ -1,0 +1,15 @@
+"""What is wrong with a recording: "it works in simulation but not on my recording", answered.
+
+    survey (all of it) -> levels, clipping
+    excerpt (five minutes at most) -> hum, copies, gains
+    lags of pairs -> polarity, offset, drift, spacing, order
+
+The threshold of each check lies between what clean recordings show (the bundled ones, real and simulated rooms, a
+real head) and what recordings show that were given that fault on purpose; the numbers stand beside it. What follows
+from another fault is not reported: a dead channel has no polarity.
+"""
+
+from qkgcc.doctor.diagnose import diagnose
+from qkgcc.doctor.findings import CODES, Diagnosis, Finding
+
+__all__ = ["CODES", "Diagnosis", "Finding", "diagnose"]

@@ -1,0 +1,173 @@
+"""Where one channel is found in another: GCC-PHAT of a piece of the one against a longer stretch of the other.
+
+The piece keeps all its sound at every lag, so nothing pulls towards lag 0 as it would between two equal windows. Curves
+are in multiples of their own noise (median-based), hence a height of 8 means the same for a second and for four.
+
+Two looks at a pair: `find_line` searches seconds of lag with a few long pieces, for recorders that were started one
+after the other or whose clocks run apart; `track` follows the delay around that line second by second.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import scipy.fft
+
+from qkgcc.doctor.survey import Excerpt, Floats
+
+BAND = (100.0, 7200.0)
+"""Hz that count."""
+SEARCH = 6.0
+"""Seconds of lag that are searched."""
+
+_PIECE, _PIECES = 4.0, 24  # seconds, and how many of them at most, of the search
+_FOUND = 7.0  # height of a peak of the search that counts; of 200,000 values of noise the largest is 4.5
+_STEEPEST = 600e-6  # seconds per second: six times what two cheap clocks may differ
+_DOMINANCE = 1.5  # of the peaks over all those that a plausible delay could have; clean: 1.4 for two pieces that agree
+_SINGLE = (8.0, 1.9)  # height and dominance asked of a single piece; clean 2 s recordings: 1.6 at most
+
+_BLOCK, _BLOCKS = 1.0, 240  # seconds, and how many at most, of a track
+_CLEAR = (8.0, 0.7)  # height, and runner-up over it: 95 % of such delays in reverberant speech are right
+_TAPER = 0.01
+
+
+@dataclass(frozen=True)
+class Line:
+    """A lag that moves steadily: `offset + slope * time`, all in seconds, positive = first channel later."""
+
+    offset: float = 0.0
+    slope: float = 0.0
+
+    def at(self, time: npt.ArrayLike) -> Floats:
+        return self.offset + self.slope * np.asarray(time, dtype=np.float64)
+
+    def __sub__(self, other: "Line") -> "Line":
+        return Line(self.offset - other.offset, self.slope - other.slope)
+
+
+@dataclass(frozen=True, eq=False)
+class Track:
+    """Delays of a pair, block by block. Columns: as it is, and with one channel inverted. Shape: B blocks."""
+
+    times: Floats
+    """(B,) seconds from the beginning of the excerpt."""
+    delays: Floats
+    """(B, 2) seconds, positive = first channel later."""
+    heights: Floats
+    """(B, 2) in multiples of the noise."""
+    clear: npt.NDArray[np.bool_]
+    """(B, 2) high enough and without a rival."""
+
+
+def find_line(part: Excerpt, first: int, second: int, plausible: float) -> Line | None:
+    """The line on which one channel is found in the other, if it leaves the plausible delays (seconds); else None."""
+    rate, total = part.rate, part.samples.shape[1]
+    length = min(round(_PIECE * rate), total)
+    reach = min(round(SEARCH * rate), total - length // 4)
+    near = min(round(plausible * rate), reach - 1)
+    if near < 1:
+        return None
+    starts = np.linspace(0, total - length, min(_PIECES, -(-total // length))).astype(int)
+    peaks = []
+    for start in starts:
+        heights = np.abs(phat(part, (first, second), int(start), length, reach))
+        lag = int(heights.argmax())
+        inside = float(heights[reach - near : reach + near + 1].max())
+        peaks.append(((start + length / 2) / rate, (lag - reach) / rate, float(heights[lag]), inside))
+    times, lags, height, rivals = (np.array(column) for column in zip(*peaks, strict=True))
+    found = height >= _FOUND
+    if not found.any():
+        return None
+    line, on_line = _consensus(times[found], lags[found], height[found], plausible / 2)
+    outside = on_line & (np.abs(lags[found]) > plausible)
+    if not outside.any() or 2 * on_line.sum() <= found.sum():
+        return None
+    dominance = height[found][outside].mean() / rivals[found][outside].mean()
+    if on_line.sum() == 1 and (height[found][on_line][0] < _SINGLE[0] or dominance < _SINGLE[1]):
+        return None
+    return line if dominance >= _DOMINANCE else None
+
+
+def track(part: Excerpt, first: int, second: int, reach: float, line: Line | None = None, pairs: int = 1) -> Track:
+    """Delays within `reach` seconds of the line. With many `pairs` to do, each gets fewer blocks."""
+    line = line or Line()
+    rate, total = part.rate, part.samples.shape[1]
+    length = min(round(_BLOCK * rate), total)
+    most = max(40, min(_BLOCKS, 3000 // pairs))
+    starts = np.linspace(0, total - length, max(1, min(most, 2 * (total - length) // length + 1))).astype(int)
+    times = (starts + length / 2) / rate
+    shifts = np.round(line.at(times) * rate).astype(int)
+    samples = max(2, round(reach * rate))
+    rows = []
+    for start, shift in zip(starts, shifts, strict=True):
+        heights = phat(part, (first, second), int(start), length, samples, int(shift))
+        rows.append([_peak(sign * heights) for sign in (1, -1)])
+    lag, height, rival = np.array(rows).transpose(2, 0, 1)
+    delays = (lag - samples + shifts[:, None]) / rate
+    return Track(times, delays, height, (height >= _CLEAR[0]) & (rival <= _CLEAR[1] * height))
+
+
+def phat(part: Excerpt, pair: tuple[int, int], start: int, length: int, reach: int, shift: int = 0) -> Floats:
+    """GCC-PHAT at the lags shift - reach ... shift + reach samples, in multiples of its noise."""
+    piece = np.zeros(length + 2 * reach, dtype=np.float32)
+    piece[reach : reach + length] = part.samples[pair[0], start : start + length] * np.hanning(length)
+    begin = start - shift - reach
+    stretch = np.zeros_like(piece)
+    low, high = max(0, begin), min(part.samples.shape[1], begin + len(stretch))
+    silent = np.zeros(2 * reach + 1)
+    if not low <= start + length // 2 - shift <= high:
+        return silent
+    taper = min(round(_TAPER * part.rate), (high - low) // 2)
+    stretch[low - begin : high - begin] = part.samples[pair[1], low:high]
+    ramp = 0.5 - 0.5 * np.cos(np.pi * (np.arange(taper) + 0.5) / max(taper, 1))
+    stretch[low - begin : low - begin + taper] *= ramp
+    stretch[high - begin - taper : high - begin] *= ramp[::-1]
+
+    # No lag within reach takes the piece beyond the stretch, so the circular correlation needs no padding.
+    size = scipy.fft.next_fast_len(len(piece), real=True)
+    cross = scipy.fft.rfft(piece, size) * np.conj(scipy.fft.rfft(stretch, size))
+    magnitude = np.abs(cross)
+    frequencies = np.fft.rfftfreq(size, 1 / part.rate)
+    inside = (frequencies >= BAND[0]) & (frequencies <= min(BAND[1], 0.45 * part.rate)) & (magnitude > 0)
+    if not inside.any():
+        return silent
+    cross[~inside] = 0
+    cross[inside] /= magnitude[inside]
+    curve = scipy.fft.irfft(cross, size)
+    # The noise is measured where at least half of the piece lies on the other channel: elsewhere there is less of it.
+    lags = np.arange(-max(reach, length // 4), max(reach, length // 4) + 1)
+    middle = start + length // 2 - shift - lags
+    noise = float(np.median(np.abs(curve[lags[(middle >= low) & (middle <= high)]]))) / 0.6745
+    return np.concatenate([curve[-reach:], curve[: reach + 1]]).astype(np.float64) / noise
+
+
+def _peak(heights: Floats) -> tuple[float, float, float]:
+    """Place (with a fraction, by a parabola) and height of the largest value; the largest beyond two samples of it."""
+    best = int(heights.argmax())
+    place = float(best)
+    if 0 < best < len(heights) - 1:
+        left, middle, right = heights[best - 1 : best + 2]
+        bend = 2 * middle - left - right
+        place += 0.5 * (right - left) / bend if bend > 0 else 0.0
+    rest = np.abs(heights)
+    rest[max(0, best - 2) : best + 3] = 0
+    return place, float(heights[best]), float(rest.max())
+
+
+def _consensus(times: Floats, lags: Floats, weight: Floats, tolerance: float) -> tuple[Line, npt.NDArray[np.bool_]]:
+    """The line through most of the points, and which these are; flat where that serves as well."""
+    candidates = [(float(lag), 0.0) for lag in lags]
+    for i in range(len(times)):
+        for j in range(i):
+            slope = float((lags[i] - lags[j]) / (times[i] - times[j]))
+            if abs(slope) <= _STEEPEST:
+                candidates.append((float(lags[i] - slope * times[i]), slope))
+    offset, slope = np.array(candidates).T
+    on_line = np.abs(lags - offset[:, None] - slope[:, None] * times) <= tolerance
+    best = int(np.argmax((on_line * weight).sum(axis=1) * (1 - 1e-6 * (slope != 0))))
+    chosen = on_line[best]
+    if slope[best] != 0 and chosen.sum() > 2:
+        t, d = times[chosen], lags[chosen]
+        upper = np.triu_indices(len(t), 1)
+        slope[best] = np.median((d[upper[0]] - d[upper[1]]) / (t[upper[0]] - t[upper[1]]))
+    return Line(float(np.median(lags[chosen] - slope[best] * times[chosen])), float(slope[best])), chosen

@@ -1,0 +1,116 @@
+"""The order of the channels of an array: do the delays fit the microphone positions, or would they in another order?
+
+A far source in direction u (a unit vector) is heard by a microphone at p at the time -p.u / c. Of each block, the
+delays of all pairs give one arrival time per channel; the closest plane wave is fitted to them, in the given order of
+the microphones and in every other. The length of u is held to 1, or to at most 1 for arrays that are flat or straight
+and cannot see all of it: without that, four microphones in space would fit in any order.
+
+Some orders are as good as the given one for every direction (turning or mirroring a square). They are no finding.
+"""
+
+from dataclasses import dataclass
+from itertools import combinations, permutations
+
+import numpy as np
+
+from qkgcc.arrays import Geometry
+from qkgcc.doctor.lags import Track
+from qkgcc.doctor.survey import Floats
+
+MISFIT = (16e-6, 0.03)
+"""RMS error of the given order from which another is preferred: seconds, and a share of the time across the array.
+Clean: 1.3e-6 s at most on real recordings of a small array; wrong orders that are no mirror image: 16e-6 s and more."""
+BETTER = 3.0
+"""Times smaller that the error in the other order must be."""
+
+_CLOSURE = 95e-6  # seconds by which the delays around a triangle may miss
+_BLOCKS = 3  # that are needed
+_ALL_ORDERS = 6  # microphones; of more than that only exchanges of two are tried
+
+
+@dataclass(frozen=True)
+class Order:
+    given: float
+    """RMS error in seconds of the given order."""
+    best: float
+    channels: tuple[int, ...]
+    microphones: tuple[int, ...]
+    """Row of the geometry that each of these channels fits best."""
+    blocks: int
+    crossing: float
+    """Seconds that sound needs to cross the array."""
+
+    @property
+    def wrong(self) -> bool:
+        return self.given >= max(MISFIT[0], MISFIT[1] * self.crossing, BETTER * self.best)
+
+
+def measure_order(
+    tracks: dict[tuple[int, int], Track], channels: list[int], geometry: Geometry, speed_of_sound: float
+) -> Order | None:
+    """None with fewer than three channels, or without enough blocks in which the delays of all pairs agree."""
+    if len(channels) < 3:
+        return None
+    times = arrival_times(tracks, channels)
+    if len(times) < _BLOCKS:
+        return None
+    positions = geometry.microphones[channels]
+    tried = [tuple(range(len(channels)))]
+    if len(channels) <= _ALL_ORDERS:
+        tried = sorted(permutations(range(len(channels))), key=_moved)
+    else:
+        for i, j in combinations(range(len(channels)), 2):
+            swap = list(tried[0])
+            swap[i], swap[j] = j, i
+            tried.append(tuple(swap))
+    errors = np.array([plane_wave_error(times, positions[list(order)], speed_of_sound) for order in tried])
+    # Equally good orders: the one that moves the fewest channels.
+    chosen = int(np.flatnonzero(errors <= 1.1 * errors.min() + 1e-6)[0])
+    microphones = tuple(channels[i] for i in tried[chosen])
+    crossing = geometry.aperture / speed_of_sound
+    return Order(float(errors[0]), float(errors[chosen]), tuple(channels), microphones, len(times), crossing)
+
+
+def arrival_times(tracks: dict[tuple[int, int], Track], channels: list[int]) -> Floats:
+    """Arrival times relative to their mean, of blocks in which the pairs agree. Shape: (blocks, M), in seconds."""
+    pairs = list(combinations(range(len(channels)), 2))
+    design = np.zeros((len(pairs), len(channels)))
+    for row, (i, j) in enumerate(pairs):
+        design[row, i], design[row, j] = 1, -1
+    followed = [tracks[channels[i], channels[j]] for i, j in pairs]
+    clear = np.stack([track.clear[:, 0] for track in followed], axis=1)
+    delays = np.stack([track.delays[:, 0] for track in followed], axis=1)
+    rows = []
+    for known, delay in zip(clear, delays, strict=True):
+        if known.sum() < len(channels) or np.linalg.matrix_rank(design[known]) < len(channels) - 1:
+            continue  # no pair to spare that could show a mistake, or a channel left out
+        times = np.linalg.lstsq(design[known], delay[known], rcond=None)[0]
+        if np.abs(design[known] @ times - delay[known]).max() <= _CLOSURE:
+            rows.append(times - times.mean())
+    return np.array(rows).reshape(-1, len(channels))
+
+
+def plane_wave_error(times: Floats, positions: Floats, speed_of_sound: float) -> float:
+    """RMS over the channels, median over the blocks, of what a plane wave leaves unexplained, in seconds.
+
+    The constrained least squares fit has the form (A'A + l) u = A't; |u| falls as l grows, so l is found by bisection.
+    """
+    design = -(positions - positions.mean(axis=0)) / speed_of_sound
+    _, scale, axes = np.linalg.svd(design, full_matrices=False)
+    seen = scale > 0.05 * scale[0]  # directions along which the array has any extent
+    design, scale = design @ axes[seen].T, scale[seen] ** 2
+    target = times @ design
+    low = np.full(len(times), -scale.min() if seen.sum() == 3 else 0.0)
+    high = np.linalg.norm(target, axis=1) + scale.max()
+    for _ in range(60):
+        middle = (low + high) / 2
+        with np.errstate(divide="ignore", over="ignore"):
+            long = (np.square(target / (scale + middle[:, None]))).sum(axis=1) > 1
+        low, high = np.where(long, middle, low), np.where(long, high, middle)
+    direction = target / (scale + high[:, None])
+    left = times - direction @ design.T
+    return float(np.median(np.sqrt(np.mean(left**2, axis=1))))
+
+
+def _moved(order: tuple[int, ...]) -> int:
+    return sum(place != channel for place, channel in enumerate(order))
