@@ -10,8 +10,9 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rich.progress import Progress
+from rich.progress import Progress, track
 
+from qkgcc.data import general_benchmark
 from qkgcc.data.banks import Bank
 from qkgcc.data.benchmark import NAMES, SNRS, T60S, Benchmark, make_manifest
 from qkgcc.data.fingerprints import fingerprint
@@ -24,9 +25,14 @@ SEED = 2026
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--banks", type=Path, required=True)
+    parser.add_argument("--only", choices=[*NAMES, general_benchmark.NAME], help="one of the sets")
     arguments = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
+    if arguments.only in (None, general_benchmark.NAME):
+        make_general([Bank.load(arguments.banks / name, verify=True) for name in SETS.values()])
     for name in NAMES:
+        if arguments.only not in (None, name):
+            continue
         bank = Bank.load(arguments.banks / SETS[name], verify=True)
         with Progress() as progress:
             rooms = len(bank.select(split="test")) * len(T60S)
@@ -49,6 +55,19 @@ def main() -> None:
         record = {"manifest": benchmark.hash, "engine": "cpu", "cells": cells}
         (FOLDER / f"{name}.fingerprints.json").write_text(json.dumps(record, indent=1) + "\n")
         print(f"{name}: {benchmark.hash}, {len(benchmark.ids)} sources")
+
+
+def make_general(banks: list[Bank]) -> None:
+    manifest = general_benchmark.make_manifest(banks, SEED)
+    name = general_benchmark.NAME
+    (FOLDER / f"{name}.json").write_text(json.dumps(manifest, separators=(",", ":")) + "\n")
+    made = general_benchmark.GeneralBenchmark.load()
+    cells = {}
+    for first, last in track(list(general_benchmark.chunks(len(manifest["digests"]))), description=name):
+        cells[str(first)] = fingerprint(made.frames(banks, first, last, engine="cpu"), last - first)
+    record = {"manifest": made.hash, "engine": "cpu", "cells": cells}
+    (FOLDER / f"{name}.fingerprints.json").write_text(json.dumps(record, indent=1) + "\n")
+    print(f"{name}: {made.hash}, {len(manifest['digests'])} scenes")
 
 
 if __name__ == "__main__":

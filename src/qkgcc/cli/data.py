@@ -116,8 +116,11 @@ def bank(
 
 @app.command()
 def benchmark(
-    name: Annotated[str, typer.Argument(help="paper-test, paper-music or paper-noise.")],
-    bank: Annotated[Path, typer.Option(help="The bank it is made of: test-clean, music or noise.")],
+    name: Annotated[str, typer.Argument(help="paper-test, paper-music, paper-noise or general-test.")],
+    bank: Annotated[
+        list[Path],
+        typer.Option(help="The bank it is made of: test-clean, music or noise; general-test takes all three."),
+    ],
     engine: Annotated[str | None, typer.Option(help="reference, cpu or gpu; by default what the machine has.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Where the frames go (default: the user's cache folder).")] = None,
 ) -> None:
@@ -125,23 +128,37 @@ def benchmark(
 
     An interrupted run goes on where it stopped.
 
-    Example:
+    Examples:
 
     * `qkgcc data benchmark paper-test --bank banks/test-clean`
+
+    * `qkgcc data benchmark general-test --bank banks/test-clean --bank banks/music --bank banks/noise`
     """
-    from qkgcc.data import rendering
+    from qkgcc.data import general_benchmark, rendering
     from qkgcc.data.banks import Bank
-    from qkgcc.data.benchmark import T60S, Benchmark
+    from qkgcc.data.benchmark import NAMES, T60S, Benchmark
     from qkgcc.simulate.engines import best_engine
 
     chosen = engine or best_engine()
-    made, source = Benchmark.named(name), Bank.load(bank)
+    banks = [Bank.load(path) for path in bank]
+    made: Benchmark | general_benchmark.GeneralBenchmark
     with progress_bar() as bar:
-        task = bar.add_task(f"{name}, {chosen} engine", total=len(made.ids) * len(T60S))
-        off = rendering.render(made, source, chosen, cache=cache, progress=lambda: bar.advance(task))
+        if name == general_benchmark.NAME:
+            made = general_benchmark.GeneralBenchmark.load()
+            parts = len(list(general_benchmark.chunks(len(made.manifest["digests"]))))
+            task = bar.add_task(f"{name}, {chosen} engine", total=parts)
+            off = rendering.render_general(made, banks, chosen, cache=cache, progress=lambda: bar.advance(task))
+        elif name not in NAMES:
+            raise InputError(f"there is no benchmark {name!r}; there are {', '.join((*NAMES, general_benchmark.NAME))}")
+        elif len(banks) != 1:
+            raise InputError(f"{name} is made of one bank; {len(banks)} were given")
+        else:
+            made = Benchmark.named(name)
+            task = bar.add_task(f"{name}, {chosen} engine", total=len(made.ids) * len(T60S))
+            off = rendering.render(made, banks[0], chosen, cache=cache, progress=lambda: bar.advance(task))
     equal = sum(value == 0 for value in off.values())
     typer.echo(
-        f"{rendering.benchmark_folder(made, chosen, cache)}: {len(off)} cells rendered, {equal} of them bit-equal"
+        f"{rendering.benchmark_folder(made, chosen, cache)}: {len(off)} parts rendered, {equal} of them bit-equal"
     )
     if equal < len(off):
         typer.echo(f"largest difference of the others: {max(off.values()):.1e} of their level")

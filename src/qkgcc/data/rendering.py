@@ -13,6 +13,7 @@ import numpy.typing as npt
 from qkgcc.data.banks import Bank
 from qkgcc.data.benchmark import SNRS, T60S, Benchmark
 from qkgcc.data.fingerprints import check
+from qkgcc.data.general_benchmark import GeneralBenchmark, chunks
 from qkgcc.errors import InputError
 from qkgcc.files import write_whole
 
@@ -26,7 +27,7 @@ def cache_folder() -> Path:
     return Path(given) if given else base / "qkgcc"
 
 
-def benchmark_folder(benchmark: Benchmark, engine: str, cache: Path | None = None) -> Path:
+def benchmark_folder(benchmark: Benchmark | GeneralBenchmark, engine: str, cache: Path | None = None) -> Path:
     return (cache or cache_folder()) / "benchmarks" / f"{benchmark.name}-{benchmark.hash[:12]}-{engine}"
 
 
@@ -34,8 +35,8 @@ def cell_path(folder: Path, snr: int, t60: float) -> Path:
     return folder / f"snr{snr:02d}-t60_{t60:.1f}.npy"
 
 
-def fingerprints(benchmark: Benchmark) -> dict[str, dict[str, str]]:
-    """Fingerprint of each cell, by "snr/t60", as the CPU engine rendered it."""
+def fingerprints(benchmark: Benchmark | GeneralBenchmark) -> dict[str, dict[str, str]]:
+    """Fingerprint of each cell ("snr/t60") or chunk (its first scene), as the CPU engine rendered it."""
     text = (resources.files("qkgcc.data") / "benchmarks" / f"{benchmark.name}.fingerprints.json").read_text()
     record = json.loads(text)
     if record["manifest"] != benchmark.hash:
@@ -72,6 +73,43 @@ def render(
             off[f"{snr}/{t60}"] = check(frames, expected[f"{snr}/{t60}"], f"{benchmark.name}, SNR {snr}, T60 {t60}")
             write_whole(cell_path(folder, snr, t60), partial(_save, frames))
     return off
+
+
+def render_general(
+    benchmark: GeneralBenchmark,
+    banks: list[Bank],
+    engine: str,
+    *,
+    cache: Path | None = None,
+    progress: Callable[[], object] | None = None,
+) -> dict[str, float]:
+    """The same for `general-test`, in chunks of a hundred scenes; `progress` is called once a chunk."""
+    folder = benchmark_folder(benchmark, engine, cache)
+    folder.mkdir(parents=True, exist_ok=True)
+    expected = fingerprints(benchmark)
+    off: dict[str, float] = {}
+    for first, last in chunks(len(benchmark.manifest["digests"])):
+        path = folder / f"scenes-{first:04d}.npy"
+        if not path.exists():
+            frames = benchmark.frames(banks, first, last, engine=engine)
+            off[str(first)] = check(frames, expected[str(first)], f"{benchmark.name}, scenes {first} to {last - 1}")
+            write_whole(path, partial(_save, frames))
+        _tell(progress)
+    return off
+
+
+def load_general(benchmark: GeneralBenchmark, engine: str, cache: Path | None = None) -> npt.NDArray[np.int16]:
+    """All frames of a rendered `general-test`. Shape: (scenes, 5, 2, 2048)."""
+    folder = benchmark_folder(benchmark, engine, cache)
+    count = len(benchmark.manifest["digests"])
+    paths = [folder / f"scenes-{first:04d}.npy" for first, _ in chunks(count)]
+    for path in paths:
+        if not path.exists():
+            raise InputError(
+                f"{path} does not exist: render it with `qkgcc data benchmark {benchmark.name} --bank ...`"
+            )
+    frames = np.concatenate([np.load(path) for path in paths])
+    return np.asarray(frames.reshape(count, -1, *frames.shape[1:]))
 
 
 def load_cell(
