@@ -7,7 +7,7 @@ from qkgcc.doctor.survey import Excerpt, Floats, decibels
 
 COPY = -30.0
 """dB: what one channel leaves unexplained of the other. Clean: -20 at least (a head, anechoic, straight on); a 16 bit
-copy at a tenth of the level: -33 at most."""
+copy at a tenth of the level: -34 at most."""
 
 
 def unexplained(part: Excerpt) -> tuple[Floats, Floats]:

@@ -138,6 +138,8 @@ def phat(part: Excerpt, pair: tuple[int, int], start: int, length: int, reach: i
     lags = np.arange(-max(reach, length // 4), max(reach, length // 4) + 1)
     middle = start + length // 2 - shift - lags
     noise = float(np.median(np.abs(curve[lags[(middle >= low) & (middle <= high)]]))) / 0.6745
+    if noise <= 0:
+        return silent
     return np.concatenate([curve[-reach:], curve[: reach + 1]]).astype(np.float64) / noise
 
 
