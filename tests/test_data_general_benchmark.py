@@ -1,0 +1,61 @@
+"""`general-test` draws and renders what its manifest says."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qkgcc import InputError
+from qkgcc.data import rendering
+from qkgcc.data.fingerprints import difference
+from qkgcc.data.general_benchmark import CHUNK, SCENES, GeneralBenchmark, check_signals, digest, render_frames
+from qkgcc.data.packing import build
+
+BENCHMARK = GeneralBenchmark.load()
+
+
+def test_the_set_has_4000_scenes_of_five_frames() -> None:
+    manifest = BENCHMARK.manifest
+    assert len(manifest["digests"]) == len(set(manifest["digests"])) == SCENES
+    assert BENCHMARK.delays.shape == (SCENES, 5)
+    spacing = np.array(manifest["spacing"])
+    assert 0.02 < spacing.min() < 0.05
+    assert 1.5 < spacing.max() < 2.1
+    assert (np.abs(BENCHMARK.delays) <= spacing[:, None] / 343 * 16000 + 0.01).all()  # positions are rounded
+    assert len(rendering.fingerprints(BENCHMARK)) == SCENES // CHUNK
+
+
+def test_the_scenes_are_drawn_as_they_were() -> None:
+    for first in (0, 1900, 3990):
+        scenes = BENCHMARK.scenes(first, first + 5)
+        assert [digest(scene) for scene in scenes] == BENCHMARK.manifest["digests"][first : first + 5]
+
+
+def test_a_scene_that_is_drawn_differently_is_an_error() -> None:
+    changed = GeneralBenchmark({**BENCHMARK.manifest, "seed": 1}, BENCHMARK.hash)
+    with pytest.raises(InputError, match="scene 7 is drawn differently by this version"):
+        changed.scenes(7, 8)
+
+
+def test_only_test_speakers_and_test_clips_are_in_it() -> None:
+    speech = BENCHMARK.catalog().speech
+    assert {id.split("-")[0] for id in speech} == {"61", "121", "237"}
+    assert len(speech) == 216
+
+
+def test_scenes_come_back_as_they_were_rendered(corpora: Path, tmp_path: Path) -> None:
+    """Three of the first hundred, at rest and without speech, whose bank would take minutes to build."""
+    banks = [build(name, corpora, tmp_path / name) for name in ("music", "noise")]
+    speech = set(BENCHMARK.catalog().speech)
+    scenes = BENCHMARK.scenes(0, CHUNK)
+    rows = [
+        i
+        for i, scene in enumerate(scenes)
+        if scene.t60 < 0.6 and all(len(s.path) == 1 and s.signal not in speech for s in scene.sources)
+    ][:3]
+    assert len(rows) == 3
+    frames = render_frames([scenes[i] for i in rows], banks, "cpu")
+    assert frames.shape == (15, 2, 2048)
+    assert difference(frames, rendering.fingerprints(BENCHMARK)["0"], rows) < 1e-6
+    with pytest.raises(InputError, match=r"general-test needs .*, which is not in the banks"):
+        check_signals(BENCHMARK, banks)
