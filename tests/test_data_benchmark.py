@@ -88,7 +88,7 @@ def test_the_reference_engine_is_close_and_the_difference_is_told(bank: Bank) ->
         frames["cpu"].astype(float)
     )
     told = difference(frames["reference"], rendering.fingerprints(benchmark)["30/0.2"], rows)
-    assert told == pytest.approx(true, rel=1.5)
+    assert 0.4 < told / true < 2.5
     with pytest.raises(InputError, match="differs from the benchmark by"):
         check(frames["reference"] + 100, rendering.fingerprints(benchmark)["30/0.2"], "here", rows)
 

@@ -4,7 +4,7 @@
 
 Random rooms (3-9 x 3-7 x 2.4-3.5 m, T60 0.2-0.8 s by Sabine's formula), a pair of microphones 5-50 cm apart anywhere in
 them, one talker, SNR 0-30 dB, 15 frames of 2048 samples each. Half of the scenes fit, the other half is reported:
-accuracy, area under the ROC curve, and expected calibration error of every weighting. About four minutes on two cores.
+accuracy, area under the ROC curve, and expected calibration error of every weighting. A few minutes on two cores.
 """
 
 import argparse
@@ -103,7 +103,7 @@ def report(name: str, confidence: np.ndarray, right: np.ndarray) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("QKGCC_DATA"))
-    parser.add_argument("--scenes", type=int, default=600)
+    parser.add_argument("--scenes", type=int, default=400)
     arguments = parser.parse_args()
     if arguments.data is None:
         parser.error("give --data FOLDER or set QKGCC_DATA")

@@ -18,8 +18,7 @@ that delay, a silent frame gives 0 everywhere.
 | `ml`        | C / (abs(G12) (1 - C)), C = abs(gamma)^2 | averaged over segments                                 |
 
 The last three need averaged spectra: on one periodogram the coherence gamma is 1 everywhere, SCOT equals PHAT and ML is
-undefined. Averaging the cross-spectrum too, rather than weighting the raw one, was the better of the two on reverberant
-speech, as were quarter-frame segments over half-frame ones.
+undefined. The cross-spectrum is averaged too, as Knapp and Carter have it.
 
 C. H. Knapp, G. C. Carter, "The generalized correlation method for estimation of time delay", IEEE Trans. ASSP 24(4),
 1976.
@@ -43,7 +42,7 @@ Array: TypeAlias = Any
 WEIGHTINGS = ("cc", "phat", "phat-beta", "roth", "scot", "ml")
 AVERAGED = ("roth", "scot", "ml")
 BETA = 0.8
-"""Default exponent of PHAT-beta: best of 0.5 ... 0.9 on reverberant speech, together with 0.7."""
+"""Default exponent of PHAT-beta."""
 
 _FLOOR = 1e-6  # of the mean power: far below any bin that matters, and relative, so that gain changes nothing
 _PHAT_FLOOR = 1e-3  # whitening would raise empty bins (a telephone band, a low-passed file) to the level of the others

@@ -22,7 +22,7 @@ from qkgcc.errors import InputError
 INTERPOLATIONS = ("band-limited", "parabolic", "none")
 
 _STEPS = 16  # fine grid points in a sample
-_REACH = 256  # samples either side that the sinc looks at: on a white spectrum its error is 0.16 / reach
+_REACH = 256  # samples either side that the sinc looks at; the error falls with its inverse
 _KAISER = 2.0  # a gentle window: a stronger one costs the top of the band, where a delay shows most
 
 

@@ -16,10 +16,10 @@ _W64_DATA = b"data\xf3\xac\xd3\x11"
 def missing_bytes(head: bytes, tail: bytes, size: int) -> int:
     """How many bytes a file of `size` bytes lacks, as far as its first and last few kilobytes tell; 0: none known."""
     if head[:4] == b"RIFF":
-        at, length = find_data(head, "<")
+        at, length = find_data(head)
         return 0 if length in UNKNOWN else max(0, at + length - size)
     if head[:4] == b"RF64" and head[12:16] == b"ds64":
-        at, _ = find_data(head, "<")
+        at, _ = find_data(head)
         return max(0, at + int(struct.unpack_from("<Q", head, 28)[0]) - size)
     if head[:4] == b"FORM":
         length = struct.unpack_from(">I", head, 4)[0]
@@ -35,11 +35,11 @@ def missing_bytes(head: bytes, tail: bytes, size: int) -> int:
     return 0
 
 
-def find_data(head: bytes, order: str) -> tuple[int, int]:
+def find_data(head: bytes) -> tuple[int, int]:
     """Where the samples of a RIFF file begin, and how many bytes its header promises (0: no data chunk found)."""
     at = 12
     while at + 8 <= len(head):
-        kind, length = struct.unpack_from(f"{order}4sI", head, at)
+        kind, length = struct.unpack_from("<4sI", head, at)
         if kind == b"data":
             return at + 8, int(length)
         at += 8 + length + length % 2
@@ -48,7 +48,7 @@ def find_data(head: bytes, order: str) -> tuple[int, int]:
 
 def with_true_lengths(data: bytes) -> bytes:
     """A streamed WAV whose header does not know its length, with the length that it has."""
-    at, length = find_data(data[:65536], "<")
+    at, length = find_data(data[:65536])
     if data[:4] != b"RIFF" or length not in UNKNOWN or at > len(data):
         return data
     rest = len(data) - at

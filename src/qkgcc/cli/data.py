@@ -121,7 +121,7 @@ def benchmark(
         list[Path],
         typer.Option(help="The bank it is made of: test-clean, music or noise; general-test takes all three."),
     ],
-    engine: Annotated[str | None, typer.Option(help="reference, cpu or gpu; by default what the machine has.")] = None,
+    engine: Annotated[str | None, typer.Option(help="cpu or gpu; by default what the machine has.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Where the frames go (default: the user's cache folder).")] = None,
 ) -> None:
     """Render a frozen benchmark into the cache and check it against its fingerprints.

@@ -87,7 +87,7 @@ class Benchmark:
         check_sources(self, bank, self._rows(rows))
         out = np.empty((len(self._rows(rows)), 2, _SAMPLES), dtype=np.float32)
         for i, row in enumerate(self._rows(rows)):
-            (response,) = responses(test_scene(self.positions[row, T60S.index(t60)], t60), engine)
+            (response,) = responses(scene_with_source_at(self.positions[row, T60S.index(t60)], t60), engine)
             signal = bank.audio(bank.index(self.ids[row]), _SAMPLES).astype(np.float64)
             # Later parts of the response reach no sample of these frames.
             heard = convolve(signal, response[0, :, :_SAMPLES], 2 * _SAMPLES)[:, :_SAMPLES]
@@ -116,12 +116,9 @@ class Benchmark:
         return range(len(self.ids)) if rows is None else rows
 
 
-def test_scene(position: Floats, t60: float) -> Scene:
+def scene_with_source_at(position: Floats, t60: float) -> Scene:
     """The paper's test room with a source at `position`."""
     return Scene(paper.TEST_ROOM, t60, paper.TEST_MICROPHONES, (Source("", position),), snr=0.0)
-
-
-test_scene.__test__ = False  # type: ignore[attr-defined]  # pytest: it only looks like one
 
 
 def check_sources(benchmark: Benchmark, bank: Bank, rows: Sequence[int]) -> None:
@@ -146,7 +143,7 @@ def make_manifest(name: str, bank: Bank, seed: int, progress: Callable[[], objec
         utterance = bank.audio(int(number)).astype(np.float64)
         levels = []
         for i, t60 in enumerate(T60S):
-            (response,) = responses(test_scene(positions[row, i], t60), "cpu")
+            (response,) = responses(scene_with_source_at(positions[row, i], t60), "cpu")
             total = len(utterance) + response.shape[-1] - 1
             heard = convolve(utterance, response[0, 0], total + total % 2)[:total]
             levels.append(float(f"{heard.std():.9g}"))

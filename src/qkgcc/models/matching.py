@@ -33,17 +33,8 @@ def local_correlation(queries: Tensor, keys: Tensor, radius: int) -> Tensor:
     """
     # The bins are cut into tiles; one batched product of (tile, d) by (d, tile + 2 radius) covers a tile and its
     # neighbours, and the wanted diagonals are a strided view of it. Much of the product is thrown away, yet it wins,
-    # because it is one matrix product. Measured on two Zen 4 cores that others were using too, torch 2.13, 2049 bins,
-    # 4 heads of 32, radius 8; the best of many, in milliseconds, forward / forward and backward:
-    #                                     1 frame, 1 thread   2 threads    32 frames, 1 thread   2 threads
-    #   this, tiles of 32                    0.7 /  2.7       0.5 /  1.6       144 /  454        147 /  261
-    #   tiles of 16                          0.6 /  2.5       0.5 /  1.5       138 /  391        166 /  289
-    #   tiles of 64                          1.0 /  3.5       0.7 /  2.4       157 /  482        193 /  340
-    #   pad and view for the diagonals       0.8 /  2.8       0.5 /  1.9       173 /  485        207 /  347
-    #   Tensor.unfold for the windows        0.9 /  3.7       0.7 /  2.1       148 /  379        158 /  246
-    #   one multiply and sum an offset       2.1 /  5.7       1.5 /  4.3       507 / 1565        641 / 1146
-    #   one einsum an offset, in place       3.6 / 40.9       2.1 / 18.5       696 / 2381        824 / 1397
-    #   17 shifted copies of the keys        3.8 / 12.8       2.1 /  6.7       426 / 1053        264 /  594
+    # because it is one matrix product: in trials on two CPU cores, forward and backward, it was several times faster
+    # than a product and sum or an einsum for each offset, and than shifted copies of the keys.
     # Tensor.unfold would be shorter to write, but under torch.compile on a CPU with two threads (2.13) the gradient of
     # the keys came out wrong, silently; the slices below were right compiled and not.
     tile = max(TILE, radius)  # so that the neighbours lie in the tile before and the tile after

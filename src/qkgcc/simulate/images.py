@@ -7,8 +7,8 @@ falls with (f / (4 fs - f))^4: 2e-4 at 7 kHz and 16 kHz sampling. (Linear weight
 image, are four times worse and take a transform four times as long.)
 
 The response then passes the reference engine's zero-phase 10 Hz high-pass, and what that puts before time 0 is cut off,
-as there: leaving the cut out costs 1 to 3 % between 200 and 1200 Hz. Towards the Nyquist frequency it fades to zero, as
-any fractional delay filter of finite length does: a full band would ring on at -50 dB to the end of the response.
+as there: without the cut the two differ most at low frequencies. Towards the Nyquist frequency it fades to zero, as
+any fractional delay filter of finite length does: a full band would ring on to the end of the response.
 """
 
 from functools import lru_cache
