@@ -89,7 +89,8 @@ def main() -> None:
         ["T60 (s)", "images", "engine", "rooms a second", "times pyroomacoustics", "difference", "required"],
         rows,
         [
-            f"{cores} cores; 6 x 4 x 2.5 m, 2 microphones, 16 kHz. Both once a round, medians of ratios; torchrir once.",
+            f"{cores} cores; 6 x 4 x 2.5 m, 2 microphones, 16 kHz. "
+            "Both once a round, medians of ratios; torchrir once.",
             "`difference`: of the spectra to pyroomacoustics', 200 Hz to 7 kHz.",
         ],
     )
