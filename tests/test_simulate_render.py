@@ -13,7 +13,7 @@ from qkgcc.simulate.catalog import Catalog, lookup
 from qkgcc.simulate.degradations import Degradations
 from qkgcc.simulate.general import STEP, general_scenes
 from qkgcc.simulate.law import GENERAL
-from qkgcc.simulate.render import delay_at, render
+from qkgcc.simulate.render import EARLY, LATE_STEP, _thinned, delay_at, render
 from qkgcc.simulate.scenes import Scene, Source
 
 RATE = 16000
@@ -232,7 +232,7 @@ def test_a_walk_on_the_spot_is_a_source_at_rest() -> None:
     place = scene().sources[0].path[0]
     spot = Source("white-1", np.tile(place, (7, 1)), np.linspace(0.1, 1.7, 7))
     still, walked = (render(scene(source, t60=0.25), sound, SECONDS) for source in (scene().sources[0], spot))
-    np.testing.assert_allclose(walked.audio, still.audio, atol=1e-5)
+    np.testing.assert_allclose(walked.audio, still.audio, atol=1e-4)
     np.testing.assert_allclose(walked.delays, still.delays, atol=1e-5)
 
 
@@ -242,6 +242,33 @@ def test_what_was_said_at_a_place_keeps_arriving_from_there() -> None:
     stayed = Source("early-1", path[0])
     one, two = (render(scene(source, t60=0.8), sound, SECONDS).audio for source in (left, stayed))
     np.testing.assert_allclose(one, two, atol=1e-5)
+
+
+def test_coarse_late_reverberation_is_as_loud_and_leaves_the_early_sound_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    microphones = np.array([[2.3, 1.7, 1.1], [3.9, 3.1, 1.7]])  # in no plane of symmetry
+    drawn = scene(walk("early-1"), t60=0.6, microphones=microphones)
+    recordings = []
+    for step in (LATE_STEP, 0.0):
+        monkeypatch.setattr("qkgcc.simulate.render.LATE_STEP", step)
+        separate = render(drawn, sound, SECONDS, separate=True).sources
+        assert separate is not None
+        recordings.append(separate[0].astype(np.float64))
+    silent = slice(round((0.5 + EARLY + 0.01) * RATE), None)  # the source has ceased: nothing but late reverberation
+    coarse, fine = (20 * np.log10(audio[:, silent].std()) for audio in recordings)
+    assert coarse == pytest.approx(fine, abs=1.0)
+    early = slice(0, round(EARLY * RATE))  # nothing late has arrived yet
+    coarse, fine = (audio[:, early] / audio[:, early].std() for audio in recordings)
+    np.testing.assert_allclose(coarse, fine, atol=0.01)
+
+
+def test_paths_are_thinned_at_their_own_pace() -> None:
+    even = walk("white-1", speed=0.5)  # 51 points 2 cm apart
+    few = _thinned(even)
+    assert len(few.path) == 11
+    np.testing.assert_allclose(np.diff(few.path[:, 1]), 0.1, atol=1e-9)
+    paused = Source("x", np.array([[1.0, 1, 1], [1.0, 1, 1], [1.1, 1, 1]]), np.array([0.0, 1.0, 1.1]))
+    np.testing.assert_array_equal(_thinned(paused).times, paused.times)
+    assert len(_thinned(Source("x", np.array([1.0, 1, 1]))).path) == 1
 
 
 # Scenes of the general distribution

@@ -18,13 +18,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from array_api_compat import array_namespace, device, to_device
 
+from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.data.banks import Bank
 from qkgcc.errors import InputError
 from qkgcc.simulate import paper
 from qkgcc.simulate.draws import stream, uniform
-from qkgcc.simulate.engines import responses
+from qkgcc.simulate.engines import best_engine, responses
 from qkgcc.simulate.mixing import add_white_noise, convolve
+from qkgcc.simulate.rooms import response_length, sabine
 from qkgcc.simulate.scenes import Scene, Source
 
 NAMES = ("paper-test", "paper-music", "paper-noise")
@@ -79,12 +82,16 @@ class Benchmark:
         *,
         engine: str | None = None,
         progress: Callable[[], object] | None = None,
-    ) -> npt.NDArray[np.float32]:
+    ) -> Any:
         """The first 15 frames of every utterance as both microphones hear them, without noise.
 
-        Shape: (rows, 2, 30720). `progress` is called once an utterance.
+        Shape: (rows, 2, 30720), float32: an array, or with the gpu engine a tensor on the GPU. `progress` is called
+        once an utterance.
         """
         check_sources(self, bank, self._rows(rows))
+        engine = engine or best_engine()
+        if engine == "gpu":
+            return self._clean_on_gpu(bank, t60, self._rows(rows), progress)
         out = np.empty((len(self._rows(rows)), 2, _SAMPLES), dtype=np.float32)
         for i, row in enumerate(self._rows(rows)):
             (response,) = responses(scene_with_source_at(self.positions[row, T60S.index(t60)], t60), engine)
@@ -96,20 +103,52 @@ class Benchmark:
                 progress()
         return out
 
-    def frames(
-        self, clean: npt.NDArray[np.float32], snr: float, t60: float, rows: Sequence[int] | None = None
-    ) -> npt.NDArray[np.int16]:
+    def _clean_on_gpu(
+        self, bank: Bank, t60: float, rows: Sequence[int], progress: Callable[[], object] | None, device: str = "cuda"
+    ) -> Any:
+        """All rooms of a T60 at once."""
+        import torch
+
+        from qkgcc.simulate import gpu
+
+        absorption, order = sabine(t60, paper.TEST_ROOM)
+        places = self.positions[list(rows), T60S.index(t60)]
+        heard_at = len(paper.TEST_MICROPHONES) * len(places)
+        response = gpu.responses(
+            np.broadcast_to(paper.TEST_ROOM, (heard_at, 3)),
+            np.full(heard_at, np.sqrt(1 - absorption)),
+            np.full(heard_at, order),
+            np.repeat(places, len(paper.TEST_MICROPHONES), axis=0),
+            np.tile(paper.TEST_MICROPHONES, (len(places), 1)),
+            samples=response_length(paper.TEST_ROOM, order, paper.SAMPLE_RATE),
+            sample_rate=paper.SAMPLE_RATE,
+            speed_of_sound=SPEED_OF_SOUND,
+            device=device,
+        ).reshape(len(places), len(paper.TEST_MICROPHONES), -1)[..., :_SAMPLES]
+        signals = torch.as_tensor(bank.stack([bank.index(self.ids[row]) for row in rows], _SAMPLES), device=device)
+        levels = torch.as_tensor(self.levels[list(rows), T60S.index(t60)], dtype=torch.float32, device=device)
+        heard = convolve(signals[:, None], response, 2 * _SAMPLES)[..., :_SAMPLES] / levels[:, None, None]
+        for _ in rows:
+            if progress is not None:
+                progress()
+        return heard
+
+    def frames(self, clean: Any, snr: float, t60: float, rows: Sequence[int] | None = None) -> npt.NDArray[np.int16]:
         """A cell: noise added, cut into frames, rounded. Shape: (rows, 2, 30720) -> (rows * 15, 2, 2048)."""
         numbers = np.asarray(self._rows(rows), dtype=np.int64)
         cell = len(T60S) * SNRS.index(int(snr)) + T60S.index(t60)
         streams = 2 * (numbers[:, None] + len(self.ids) * cell) + np.arange(2)
         keys = stream(f"{self.name}/noise", self.manifest["seed"]) + (streams << 20)
         out = np.empty((len(numbers), FRAMES, 2, paper.FRAME), dtype=np.int16)
+        xp = array_namespace(clean)
         for i in range(len(numbers)):  # one by one: the noise of a whole cell would take gigabytes on the way
             one = slice(i, i + 1)
-            noisy = add_white_noise(clean[one], np.array([float(snr)]), keys[one], np.zeros(1, dtype=np.int64))
-            whole = np.clip(np.rint(noisy[0] * SCALE), -32768, 32767).astype(np.int16)
-            out[i] = whole.reshape(2, FRAMES, paper.FRAME).transpose(1, 0, 2)
+            level, key, first = (
+                xp.asarray(x, device=device(clean)) for x in (np.array([float(snr)]), keys[one], np.zeros(1, np.int64))
+            )
+            noisy = xp.round(add_white_noise(clean[one], level, key, first)[0] * SCALE)
+            whole = to_device(xp.astype(xp.clip(noisy, -32768, 32767), xp.int16), "cpu")
+            out[i] = np.asarray(whole).reshape(2, FRAMES, paper.FRAME).transpose(1, 0, 2)
         return out.reshape(-1, 2, paper.FRAME)
 
     def _rows(self, rows: Sequence[int] | None) -> Sequence[int]:

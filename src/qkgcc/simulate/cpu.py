@@ -28,16 +28,17 @@ def responses(
     speed_of_sound: float,
     jobs: int | None = None,
 ) -> Floats:
-    """Responses of every source at every microphone of one room.
+    """Responses of every source at every microphone of one room; images that arrive after `samples` are left out.
 
     Shape: sources (S, 3), microphones (M, 3) -> (S, M, samples)
     """
     length = transform_length(samples, sample_rate)
     cells = OVERSAMPLING * sample_rate / speed_of_sound
+    reach = samples * speed_of_sound / sample_rate
 
     def one(pair: tuple[int, int]) -> Floats:
         histogram = np.zeros(OVERSAMPLING * length + TAPS)
-        _add_images(histogram, room, sources[pair[0]], microphones[pair[1]], order, reflection, cells)
+        _add_images(histogram, room, sources[pair[0]], microphones[pair[1]], order, reflection, cells, reach)
         response: Floats = from_histogram(histogram[:-TAPS], samples, sample_rate)
         return response
 
@@ -49,9 +50,9 @@ def responses(
 
 @numba.njit(nogil=True, cache=True)
 def _add_images(
-    histogram: Any, room: Any, source: Any, microphone: Any, order: int, reflection: float, cells: float
+    histogram: Any, room: Any, source: Any, microphone: Any, order: int, reflection: float, cells: float, reach: float
 ) -> None:
-    """Spread every image over four cells; `cells` are cells of time per metre of path."""
+    """Spread every image at most `reach` metres away over four cells; `cells` are cells of time per metre."""
     span = 2 * order + 1
     squares = np.empty((3, span))  # of the path's components, by axis and image number
     for axis in range(3):
@@ -72,6 +73,10 @@ def _add_images(
                 continue
             across = squares[0, i] + squares[1, j]
             first, last = bounces, 2 * order - bounces + 1
+            while first < last and across + squares[2, first] > reach * reach:
+                first += 1
+            while last > first and across + squares[2, last - 1] > reach * reach:
+                last -= 1
             # Two loops: the arithmetic of a row of images is done in vector registers, the additions one by one.
             for k in range(first, last):
                 path = np.sqrt(across + squares[2, k])

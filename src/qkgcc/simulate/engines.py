@@ -29,12 +29,20 @@ def best_engine() -> str:
     return "cpu" if find_spec("numba") else "reference"
 
 
-def responses(scene: Scene, engine: str | None = None, *, jobs: int | None = None) -> list[Responses]:
-    """Responses of every point of every source's path, a list over sources. Shape of each: (P, M, n)."""
+def responses(
+    scene: Scene, engine: str | None = None, *, seconds: float | None = None, jobs: int | None = None
+) -> list[Responses]:
+    """Responses of every point of every source's path, a list over sources. Shape of each: (P, M, n).
+
+    Args:
+        seconds: leave out what arrives later than this.
+    """
     engine = engine or best_engine()
     if engine not in ENGINES:
         raise InputError(f"unknown engine {engine!r}; known are {', '.join(ENGINES)}")
     samples = response_length(scene.room, scene.order, scene.sample_rate, scene.speed_of_sound)
+    if seconds is not None:
+        samples = min(samples, round(seconds * scene.sample_rate))
     points = np.concatenate([source.path for source in scene.sources])
     common: dict[str, Any] = {
         "samples": samples,

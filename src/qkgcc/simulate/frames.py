@@ -1,24 +1,26 @@
-"""Training frames of the paper's distribution in bulk: every one from a room of its own, on the GPU.
+"""Training frames of the paper's distribution in bulk: every one from a room of its own, on the GPU or the CPU.
 
-    pairs -> responses (Triton) -> the frame of the convolved utterance -> level -> noise
+    pairs -> responses (Triton or numba) -> the frame of the convolved utterance -> level -> noise
 
 Pairs are taken in order of their reverberation, so that a chunk's responses are about as long as each other.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.data.banks import Bank
-from qkgcc.simulate import gpu, paper
+from qkgcc.simulate import paper
 from qkgcc.simulate.mixing import add_white_noise, heard_frames, level_of_convolved
 from qkgcc.simulate.rooms import response_length, sabine
 
-_CHUNK = 1024  # pairs at a time: enough to fill the GPU, few enough that their responses differ little in length
+_CHUNK = {"cuda": 1024, "cpu": 32}  # pairs at a time: enough to fill the GPU, few enough that their responses differ little in length
 _STEP = 4096  # samples: responses come in few lengths, because every new length costs the planning of its transforms
 
 
@@ -45,32 +47,28 @@ class Sources:
 
 
 def paper_frames(
-    pairs: paper.Pairs, sources: Sources, *, progress: Callable[[int], object] | None = None
+    pairs: paper.Pairs,
+    sources: Sources,
+    *,
+    frame: int = paper.FRAME,
+    progress: Callable[[int], object] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Frames and true delays (in samples, positive = microphone 1 later) of training pairs, on the sources' device.
 
-    Shape: B pairs -> (B, 2, 2048), (B,). `progress` is called with the number of pairs done in each chunk.
+    Shape: B pairs -> (B, 2, frame), (B,). `progress` is called with the number of pairs done in each chunk.
     """
     device = sources.signals.device
     walls = [sabine(float(t60), paper.TRAIN_ROOM) for t60 in pairs.t60]
     reflection = np.sqrt(1 - np.array([absorption for absorption, _ in walls]))
     order = np.array([order for _, order in walls])
     reach = np.array([response_length(paper.TRAIN_ROOM, n, paper.SAMPLE_RATE) for n in order.tolist()])
-    frames = torch.empty(len(order), 2, paper.FRAME, device=device)
+    frames = torch.empty(len(order), 2, frame, device=device)
     by_length = np.argsort(order, kind="stable")
-    for first in range(0, len(order), _CHUNK):
-        chunk = by_length[first : first + _CHUNK]
-        responses = gpu.responses(
-            np.broadcast_to(paper.TRAIN_ROOM, (2 * len(chunk), 3)),
-            np.repeat(reflection[chunk], 2),
-            np.repeat(order[chunk], 2),
-            np.repeat(pairs.source[chunk], 2, axis=0),
-            np.tile(paper.TRAIN_MICROPHONES, (len(chunk), 1)),
-            samples=-(-int(reach[chunk].max()) // _STEP) * _STEP,
-            sample_rate=paper.SAMPLE_RATE,
-            speed_of_sound=SPEED_OF_SOUND,
-            device=device,
-        ).reshape(len(chunk), 2, -1)
+    size = _CHUNK[device.type]
+    for first in range(0, len(order), size):
+        chunk = by_length[first : first + size]
+        samples = -(-int(reach[chunk].max()) // _STEP) * _STEP
+        responses = _responses(reflection[chunk], order[chunk], pairs.source[chunk], samples, device)
         utterance = torch.as_tensor(pairs.utterance[chunk], device=device)
         start = torch.as_tensor(pairs.start[chunk], device=device)
         level = level_of_convolved(
@@ -79,9 +77,40 @@ def paper_frames(
             responses[:, 0],
             torch.as_tensor(reach[chunk], device=device),  # its own, not the chunk's: no pair depends on the others
         )
-        clean = heard_frames(sources.signals[utterance], responses, start, paper.FRAME) / level[:, None, None]
+        clean = heard_frames(sources.signals[utterance], responses, start, frame) / level[:, None, None]
         snr, keys = (torch.as_tensor(x[chunk], device=device) for x in (pairs.snr, pairs.noise))
         frames[torch.as_tensor(chunk, device=device)] = add_white_noise(clean, snr, keys, start)
         if progress is not None:
             progress(len(chunk))
     return frames, torch.as_tensor(pairs.delay(), dtype=torch.float32, device=device)
+
+
+def _responses(
+    reflection: NDArray[np.float64], order: NDArray[np.int64], source: NDArray[np.float64], samples: int, device: Any
+) -> Tensor:
+    """Responses of the training room at both microphones. Shape: (B,), (B,), (B, 3) -> (B, 2, samples)"""
+    common: dict[str, Any] = {
+        "samples": samples,
+        "sample_rate": paper.SAMPLE_RATE,
+        "speed_of_sound": SPEED_OF_SOUND,
+    }
+    if device.type == "cuda":
+        from qkgcc.simulate import gpu
+
+        flat = gpu.responses(
+            np.broadcast_to(paper.TRAIN_ROOM, (2 * len(order), 3)),
+            np.repeat(reflection, 2),
+            np.repeat(order, 2),
+            np.repeat(source, 2, axis=0),
+            np.tile(paper.TRAIN_MICROPHONES, (len(order), 1)),
+            **common,
+            device=device,
+        )
+        return flat.reshape(len(order), 2, -1)
+    from qkgcc.simulate import cpu
+
+    rooms = [
+        cpu.responses(paper.TRAIN_ROOM, float(r), int(n), place[None], paper.TRAIN_MICROPHONES, **common)[0]
+        for r, n, place in zip(reflection, order, source, strict=True)
+    ]
+    return torch.as_tensor(np.stack(rooms), dtype=torch.float32)

@@ -36,6 +36,8 @@ def responses(
 ) -> torch.Tensor:
     """One response each of B sources in B rooms at B microphones, all in float32.
 
+    Images that arrive after `samples` are left out.
+
     Shape: (B, 3), (B,), (B,), (B, 3), (B, 3) -> (B, samples)
     """
     device = torch.device(device)
@@ -61,6 +63,7 @@ def responses(
             order[part],
             highest,
             OVERSAMPLING * sample_rate / speed_of_sound,
+            samples * speed_of_sound / sample_rate,
             cells,
             ROWS=_ROWS,
             COLUMNS=_COLUMNS,
@@ -97,6 +100,7 @@ def _add_images(  # type: ignore[no-untyped-def]
     orders,
     highest,
     cells_per_metre,
+    reach,
     cells,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -131,7 +135,7 @@ def _add_images(  # type: ignore[no-untyped-def]
             dz = nz * height + tl.where(nz % 2 == 0, sz, height - sz) - mz
             path = tl.sqrt(across[:, None] + (dz * dz)[None, :])
             hits = bounces[:, None] + tl.abs(nz)[None, :]
-            inside = tl.abs(nz)[None, :] <= left[:, None]
+            inside = (tl.abs(nz)[None, :] <= left[:, None]) & (path <= reach)
             amplitude = tl.exp2(hits.to(tl.float32) * decay) / (6 * path)
             time = path * cells_per_metre
             cell = time.to(tl.int32)

@@ -17,6 +17,8 @@ SAMPLE_RATE = 16000
 FRAME = 2048
 SECONDS = 2.0
 """Frames come from the first two seconds of an utterance."""
+T60 = (0.2, 1.0)
+SNR = (0.0, 30.0)
 
 TRAIN_ROOM = np.array([7.0, 5.0, 3.0])
 TRAIN_MICROPHONES = np.array([[3.5, 2.25, 1.5], [3.5, 2.75, 1.5]])
@@ -47,8 +49,15 @@ class Pairs:
         return true_delay(self.source, TRAIN_MICROPHONES)
 
 
-def training_pairs(seed: int, index: npt.ArrayLike, utterances: int) -> Pairs:
-    """The pairs of the given indices: source uniform in the room, T60 ~ U(0.2, 1.0) s, SNR ~ U(0, 30) dB."""
+def training_pairs(
+    seed: int,
+    index: npt.ArrayLike,
+    utterances: int,
+    *,
+    t60: tuple[float, float] = T60,
+    snr: tuple[float, float] = SNR,
+) -> Pairs:
+    """The pairs of the given indices: source uniform in the room, T60 (s) and SNR (dB) uniform in their ranges."""
     number = np.atleast_1d(np.asarray(index, dtype=np.int64))
 
     def draw(name: str) -> Floats:
@@ -60,8 +69,8 @@ def training_pairs(seed: int, index: npt.ArrayLike, utterances: int) -> Pairs:
     return Pairs(
         index=number,
         source=np.stack([draw(f"source-{axis}") for axis in "xyz"], axis=1) * TRAIN_ROOM,
-        t60=0.2 + 0.8 * draw("t60"),
-        snr=30 * draw("snr"),
+        t60=t60[0] + (t60[1] - t60[0]) * draw("t60"),
+        snr=snr[0] + (snr[1] - snr[0]) * draw("snr"),
         utterance=(draw("utterance") * utterances).astype(np.int64),
         start=(draw("start") * frames_fit).astype(np.int64),
         # Streams are a million samples apart: no utterance is that long.
