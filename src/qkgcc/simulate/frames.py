@@ -20,7 +20,10 @@ from qkgcc.simulate import paper
 from qkgcc.simulate.mixing import add_white_noise, heard_frames, level_of_convolved
 from qkgcc.simulate.rooms import response_length, sabine
 
-_CHUNK = {"cuda": 1024, "cpu": 32}  # pairs at a time: enough to fill the GPU, few enough that their responses differ little in length
+_CHUNK = {
+    "cuda": 1024,
+    "cpu": 32,
+}  # pairs at a time: enough to fill the GPU, few enough that their responses differ little in length
 _STEP = 4096  # samples: responses come in few lengths, because every new length costs the planning of its transforms
 
 

@@ -21,13 +21,18 @@ from array_api_compat import array_namespace, device
 
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
-from qkgcc.simulate.draws import normal
+from qkgcc.simulate.draws import normal, stream
 
 NOISES = ("independent", "diffuse")
 FLAT_BELOW = 50.0
 """Hz: a slope starts here. A line of -6 dB per octave from 0 Hz would put all of its power where nobody hears it."""
 
 _LONELY = 1e-6  # share of independent noise: without it the matrix is singular at 0 Hz, where all microphones agree
+
+
+def keys(seed: int, microphones: int) -> list[int]:
+    """The streams that the noise of a scene's microphones is drawn from."""
+    return [stream(f"noise/{m}", seed) for m in range(microphones)]
 
 
 def white(keys: Any, first: Any, samples: int) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.constants import SPEED_OF_SOUND
+from qkgcc.simulate import noise
 from qkgcc.simulate.draws import stream, uniform
 from qkgcc.simulate.scenes import Scene, Source
 
@@ -65,7 +66,6 @@ def training_pairs(
         return values
 
     frames_fit = round(SECONDS * SAMPLE_RATE) - FRAME + 1
-    key = stream("paper/noise", seed)
     return Pairs(
         index=number,
         source=np.stack([draw(f"source-{axis}") for axis in "xyz"], axis=1) * TRAIN_ROOM,
@@ -73,8 +73,7 @@ def training_pairs(
         snr=snr[0] + (snr[1] - snr[0]) * draw("snr"),
         utterance=(draw("utterance") * utterances).astype(np.int64),
         start=(draw("start") * frames_fit).astype(np.int64),
-        # Streams are a million samples apart: no utterance is that long.
-        noise=key + (2 * number[:, None] + np.arange(2)) * (1 << 20),
+        noise=np.array([noise.keys(noise_seed(seed, i), 2) for i in number.tolist()]),
     )
 
 
@@ -83,8 +82,13 @@ def training_scene(seed: int, index: int, ids: Sequence[str]) -> Scene:
     pair = training_pairs(seed, index, len(ids))
     source = Source(ids[int(pair.utterance[0])], pair.source[0])
     return Scene(
-        TRAIN_ROOM, float(pair.t60[0]), TRAIN_MICROPHONES, (source,), float(pair.snr[0]), seed=seed + (index << 20)
+        TRAIN_ROOM, float(pair.t60[0]), TRAIN_MICROPHONES, (source,), float(pair.snr[0]), seed=noise_seed(seed, index)
     )
+
+
+def noise_seed(seed: int, index: int) -> int:
+    """Of the noise of a training pair."""
+    return stream(f"paper/noise-seed/{index}", seed)
 
 
 def true_delay(source: Floats, microphones: Floats) -> Floats:

@@ -25,7 +25,6 @@ import scipy.fft
 from qkgcc.errors import InputError
 from qkgcc.simulate import degradations, engines, noise
 from qkgcc.simulate.catalog import Lookup
-from qkgcc.simulate.draws import stream
 from qkgcc.simulate.mixing import convolve
 from qkgcc.simulate.scenes import Scene, Source
 
@@ -183,8 +182,8 @@ def _levelled(heard: Floats, scene: Scene) -> Floats:
 
 def _noises(scene: Scene, samples: int) -> tuple[Floats, Floats]:
     """Noise of the field, which the microphones colour, and noise of their own; one of the two is silence."""
-    keys = np.array([stream(f"noise/{m}", scene.seed) for m in range(len(scene.microphones))])
-    drawn = noise.white(keys, np.zeros((), dtype=np.int64), samples).astype(np.float64)
+    keys = noise.keys(scene.seed, len(scene.microphones))
+    drawn = noise.white(np.array(keys), np.zeros((), dtype=np.int64), samples).astype(np.float64)
     drawn = noise.coloured(drawn, np.asarray(scene.noise_slope), scene.sample_rate) * 10 ** (-scene.snr / 20)
     silence = np.zeros_like(drawn)
     if scene.noise == "diffuse":
