@@ -58,9 +58,21 @@ def accuracy(
     >>> accuracy([0, 4, 5, float("nan")], [0, 0, 0, 0])
     50.0
     """
+    right = hits(estimated, true, sample_rate=sample_rate, distance=distance, speed_of_sound=speed_of_sound)
+    return float(100 * np.mean(right))
+
+
+def hits(
+    estimated: npt.ArrayLike,
+    true: npt.ArrayLike,
+    *,
+    sample_rate: float = 16000,
+    distance: float = 0.10,
+    speed_of_sound: float = SPEED_OF_SOUND,
+) -> npt.NDArray[np.bool_]:
+    """Which frames are right: error less than `distance` metres of path difference. Shape: (T,), (T,) -> (T,)"""
     estimate, truth = validate(estimated, true)
-    metres = np.abs(estimate - truth) * speed_of_sound / sample_rate
-    return float(100 * np.mean(metres < distance))
+    return np.asarray(np.abs(estimate - truth) * speed_of_sound / sample_rate < distance)
 
 
 def evaluate(

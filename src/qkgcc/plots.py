@@ -25,7 +25,7 @@ def plot_delays(
         path: where to write it too (.png, .svg or .pdf).
         truth: the true delay of each frame in samples, NaN where there is none.
     """
-    figure = _new_figure((11, 5.6))
+    figure = new_figure((11, 5.6))
     grid = figure.add_gridspec(2, 2, height_ratios=(4, 1), width_ratios=(6, 1))
     main = figure.add_subplot(grid[0, 0])
     trust = figure.add_subplot(grid[1, 0], sharex=main)
@@ -87,7 +87,7 @@ def plot_scene(
     """
     from qkgcc.simulate.decay import energy_decay, measured_t60
 
-    figure = _new_figure((12, 6))
+    figure = new_figure((12, 6))
     grid = figure.add_gridspec(2, 2, width_ratios=(1, 1.5))
     above, early, decay = (figure.add_subplot(grid[place]) for place in ((slice(None), 0), (0, 1), (1, 1)))
     above.add_patch(_rectangle(scene.room[:2]))
@@ -133,7 +133,7 @@ def _rectangle(sides: npt.NDArray[Any]) -> Any:
 
 def check_plotting(path: str | Path) -> None:
     """An error now rather than after long work: without matplotlib, or without the folder of the picture."""
-    _new_figure((1, 1))
+    new_figure((1, 1))
     folder = Path(path).parent
     if not folder.is_dir():
         raise InputError(f"cannot write {path}: the folder {folder} does not exist")
@@ -141,7 +141,8 @@ def check_plotting(path: str | Path) -> None:
         raise InputError(f"cannot write {path}: it is a folder")
 
 
-def _new_figure(size: tuple[float, float]) -> "Figure":
+def new_figure(size: tuple[float, float]) -> "Figure":
+    """An empty figure of a size in inches."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

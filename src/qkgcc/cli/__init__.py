@@ -1,4 +1,4 @@
-"""The command line: `qkgcc estimate`, `doctor`, `methods`, `demo`, `simulate`, `data`.
+"""The command line: `qkgcc estimate`, `doctor`, `methods`, `demo`, `simulate`, `data`, `train`, `reproduce`.
 
 Exit codes: 0 done; 1 done, but some of several inputs failed (or `doctor` found something); 2 nothing could be done.
 """
@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from qkgcc.cli import data, demo, doctor, estimate, methods, simulate
+from qkgcc.cli import data, demo, doctor, estimate, methods, reproduce, simulate, train
 from qkgcc.errors import InputError, MissingExtraError
 
 app = typer.Typer(
@@ -21,7 +21,15 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (estimate.estimate, doctor.doctor, methods.methods, demo.demo, simulate.simulate):
+for command in (
+    estimate.estimate,
+    doctor.doctor,
+    methods.methods,
+    demo.demo,
+    simulate.simulate,
+    train.train,
+    reproduce.reproduce,
+):
     app.command()(command)
 app.add_typer(data.app, name="data")
 

@@ -23,14 +23,23 @@ from typing import Any
 import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
+from torch import nn
 
 from qkgcc.card import KEY, Card
 from qkgcc.errors import InputError
 from qkgcc.files import write_whole
+from qkgcc.models.ngcc import NGCC
+from qkgcc.models.options import check_weights
+from qkgcc.models.pgcc import PGCC
 from qkgcc.models.qkgcc import QKGCC
+from qkgcc.models.transformer import Transformer
 
-ARCHITECTURES: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {"qkgcc": QKGCC.from_options}
+ARCHITECTURES: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
+    "ngcc": NGCC.from_options,
+    "pgcc": PGCC.from_options,
+    "qkgcc": QKGCC.from_options,
+    "transformer": Transformer.from_options,
+}
 """Every network that a card can name, and how it is built from the card's options."""
 
 
@@ -51,7 +60,7 @@ def save(model: nn.Module, path: str | Path, card: Card, dtype: torch.dtype = to
     state = model.state_dict()
     with torch.device("meta"):  # shapes only: a checkpoint that could not be read again is not written
         expected = build(card.architecture, card.options).state_dict()
-    _check_shapes(expected, state, f"the model to save as {path.name} is not what its card says")
+    check_weights(expected, state, f"the model to save as {path.name} is not what its card says")
     _check_sizes(model, card, path)
     trained = {name for name, _ in model.named_parameters()}
     tensors = {}
@@ -89,23 +98,16 @@ def load(path: str | Path, device: str | torch.device = "cpu") -> tuple[nn.Modul
             model = build(card.architecture, card.options)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    _check_shapes(model.state_dict(), state, f"{path}: the weights do not fit the network of its card")
+    check_weights(model.state_dict(), state, f"{path}: the weights do not fit the network of its card")
     _check_sizes(model, card, path)
     model.load_state_dict(state)
     return model.to(device).eval(), card
 
 
-def _check_shapes(expected: Mapping[str, Tensor], given: Mapping[str, Tensor], message: str) -> None:
-    for name in [*expected, *(name for name in given if name not in expected)]:
-        shapes = [tuple(side[name].shape) if name in side else "missing" for side in (expected, given)]
-        if shapes[0] != shapes[1]:
-            wanted = "no such tensor" if shapes[0] == "missing" else shapes[0]
-            raise InputError(f"{message}: {name} is {shapes[1]}, expected {wanted}")
-
-
 def _check_sizes(model: nn.Module, card: Card, path: Path) -> None:
     """What the card tells the outside world must be what its options build."""
-    for name in ("frame", "dft", "delays"):
-        stated, built = getattr(card, name), getattr(getattr(model, "options", card), name)
+    for name in ("sample_rate", "frame", "dft", "delays"):
+        stated = getattr(card, name)
+        built = getattr(getattr(model, "options", card), name, stated)  # most networks have no rate of their own
         if stated != built:
             raise InputError(f"{path}: the card says {name} {stated}, but its options give {built}")

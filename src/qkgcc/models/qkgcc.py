@@ -10,30 +10,29 @@ The delay is positive when channel 1 hears the source later; class i stands for 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
-from qkgcc.errors import InputError
+from qkgcc.models.folding import fold, folded_correlation
 from qkgcc.models.matching import (
     LocalCorrelation,
     Matching,
     center_symmetric_antisymmetric,
     norm_product_and_cosine,
 )
+from qkgcc.models.options import NetworkOptions
 
 
 @dataclass(frozen=True)
-class QKGCCOptions:
+class QKGCCOptions(NetworkOptions):
     """Everything that shapes the network; the defaults are the paper's (322,291 parameters). Plain JSON values."""
 
-    frame: int = 2048  # samples
-    dft: int = 4096  # length of the zero-padded transform
-    max_delay: int = 23  # samples; the classes are -max_delay..max_delay
+    LEAST: ClassVar[Mapping[str, int]] = {"max_delay": 0, "radius": 0}
+
     width: int = 128  # d
     heads: int = 4  # H
     radius: int = 8  # b, in bins; 0 compares each bin with itself only
@@ -44,29 +43,9 @@ class QKGCCOptions:
     hidden: int = 128  # of the MLP
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value, least = getattr(self, field.name), 0 if field.name in ("radius", "max_delay") else 1
-            if isinstance(field.default, bool):
-                if not isinstance(value, bool):
-                    raise InputError(f"QKGCC option {field.name} is {value!r}; expected true or false")
-            elif not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise InputError(f"QKGCC option {field.name} is {value!r}; expected a whole number >= {least}")
-        if self.dft < self.frame:
-            raise InputError(f"QKGCC option dft is {self.dft}, shorter than the frame of {self.frame} samples")
-        if self.width % self.heads:
-            raise InputError(f"QKGCC option width is {self.width}, which {self.heads} heads do not divide")
-        if self.kernel % 2 == 0:
-            raise InputError(f"QKGCC option kernel is {self.kernel}; an odd length keeps the bins in place")
-
-    @property
-    def bins(self) -> int:
-        """F, the number of frequency bins from 0 to the Nyquist frequency."""
-        return self.dft // 2 + 1
-
-    @property
-    def delays(self) -> tuple[int, ...]:
-        """The delay of each class, in samples; positive = channel 1 later."""
-        return tuple(range(-self.max_delay, self.max_delay + 1))
+        super().__post_init__()
+        self.expect(self.width % self.heads == 0, "width", f", which {self.heads} heads do not divide")
+        self.expect(self.kernel % 2 == 1, "kernel", "; an odd length keeps the bins in place")
 
 
 def tokens(frames: Tensor, dft: int, magnitude: bool = True) -> Tensor:
@@ -127,6 +106,9 @@ class QKGCC(nn.Module):
     322291
     """
 
+    folded: bool = False
+    """Compute the same logits without queries and keys, by `qkgcc.models.folding`: for training on a GPU."""
+
     def __init__(self, options: QKGCCOptions | None = None) -> None:
         super().__init__()
         self.options = o = QKGCCOptions() if options is None else options
@@ -143,11 +125,7 @@ class QKGCC(nn.Module):
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """Build from the JSON object of a card; options left out keep their defaults."""
-        known = [field.name for field in dataclasses.fields(QKGCCOptions)]
-        unknown = sorted(set(options) - set(known))
-        if unknown:
-            raise InputError(f"QKGCC has no option {', '.join(unknown)}; it knows {', '.join(known)}")
-        return cls(QKGCCOptions(**options))
+        return cls(QKGCCOptions.read(options))
 
     def queries_and_keys(self, frames: Tensor, bins: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Queries of channel 1 and keys of channel 2, zero in masked bins.
@@ -155,14 +133,10 @@ class QKGCC(nn.Module):
         Shape: (batch, 2, frame) -> (batch, bins, width), (batch, bins, width)
         """
         o = self.options
-        if frames.ndim != 3 or frames.shape[1:] != (2, o.frame):
-            raise InputError(f"frames have shape {tuple(frames.shape)}; this network expects (batch, 2, {o.frame})")
+        o.check_input(frames, bins)
         rows = self.norm(self.embed(tokens(frames, o.dft, o.magnitude)) + self.position)
         queries, keys = self.query(rows[:, 0]), self.key(rows[:, 1])
         if bins is not None:
-            if bins.shape != (o.bins,) or bins.dtype != torch.bool:
-                given = f"{bins.dtype} of shape {tuple(bins.shape)}"
-                raise InputError(f"bins are {given}; expected booleans of shape ({o.bins},), False where masked")
             queries, keys = queries * bins[:, None], keys * bins[:, None]
         return queries, keys
 
@@ -173,12 +147,25 @@ class QKGCC(nn.Module):
         frequency). In eval mode, masking the top of the band is the same as a network whose band ends there: the
         masked bins are zero wherever the zero padding would be, and the mean over frequency leaves them out.
         """
-        correlation = self.correlation(*self.queries_and_keys(frames, bins))
-        if self.options.split:
-            correlation = center_symmetric_antisymmetric(correlation)
+        if self.folded:
+            correlation = self._folded_correlation(frames, bins)
+        else:
+            correlation = self.correlation(*self.queries_and_keys(frames, bins))
+            if self.options.split:
+                correlation = center_symmetric_antisymmetric(correlation)
         # The head's input channels: for each head in turn, the center, the b symmetric and the b antisymmetric terms.
         logits: Tensor = self.head(correlation.flatten(1, 2), bins)
         return logits
+
+    def _folded_correlation(self, frames: Tensor, bins: Tensor | None) -> Tensor:
+        o, device = self.options, frames.device.type
+        o.check_input(frames, bins)
+        # Under autocast all this stays as precise as it is; only what the head's convolutions read is rounded.
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        with torch.autocast(device, enabled=False):
+            folded = fold(self.embed, self.position, self.norm, self.query, self.key, self.correlation)
+            given = tokens(frames, o.dft, o.magnitude)
+            return folded_correlation(given, folded, bins, split=o.split, dtype=dtype)
 
     def explain(self, frames: Tensor, bins: Tensor | None = None) -> Matching:
         """Weight and match per bin, and C itself, without gradients; the shapes are `Matching`'s."""

@@ -1,0 +1,5 @@
+"""`python -m qkgcc`: the command line."""
+
+from qkgcc.cli import main
+
+main()

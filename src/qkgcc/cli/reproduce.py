@@ -1,0 +1,95 @@
+"""`qkgcc reproduce`: the paper's tables and figures."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from qkgcc.cli.tables import console
+from qkgcc.errors import MissingExtraError
+
+
+class Item(StrEnum):
+    TABLE1 = "table1"
+    TABLE2 = "table2"
+    TABLE3 = "table3"
+    FIG1 = "fig1"
+    FIG2 = "fig2"
+    FIG3 = "fig3"
+
+
+def reproduce(
+    item: Annotated[list[Item], typer.Argument(help="What to reproduce.", show_choices=True)],
+    from_checkpoints: Annotated[
+        bool, typer.Option("--from-checkpoints", help="Evaluate the kept checkpoints anew, train nothing.")
+    ] = False,
+    bank: Annotated[
+        list[Path] | None, typer.Option(help="Banks: test-clean (training, paper-test), noise, music (table2).")
+    ] = None,
+    method: Annotated[list[str] | None, typer.Option(help="Only these rows, such as qkgcc or qkgcc-b16.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Only these seeds.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
+    engine: Annotated[str | None, typer.Option(help="That rendered the benchmark: cpu or gpu.")] = None,
+    results: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
+    checkpoints: Annotated[Path, typer.Option(help="Folder of the kept checkpoints.")] = Path("checkpoints"),
+    runs: Annotated[Path, typer.Option(help="Folder of the trainings.")] = Path("runs"),
+    figures: Annotated[Path, typer.Option(help="Folder of the pictures.")] = Path("docs/figures"),
+    cache: Annotated[Path | None, typer.Option(help="Where benchmarks are (default: the user's cache folder).")] = None,
+    stop_after: Annotated[
+        float | None, typer.Option(min=1, help="Seconds after which to save and stop; the same command goes on.")
+    ] = None,
+) -> None:
+    """Reproduce tables and figures of the paper. Rows that are there are kept, so a table grows row by row.
+
+    Examples:
+
+    * `qkgcc reproduce table1 --bank banks/test-clean`
+
+    * `qkgcc reproduce table1 --from-checkpoints --method qkgcc --bank banks/test-clean`
+
+    * `qkgcc reproduce table2 --bank banks/noise --bank banks/music`
+
+    * `qkgcc reproduce fig2 fig3 --bank banks/test-clean`
+    """
+    try:
+        import torch
+
+        from qkgcc.experiments import catalog, report
+        from qkgcc.experiments import figures as pictures
+        from qkgcc.experiments.reproduce import Workshop, fill
+    except ImportError:
+        raise MissingExtraError("the paper's tables need torch: pip install 'qkgcc[train]'") from None
+    from qkgcc.data.banks import Bank
+
+    shop = Workshop(
+        results=results,
+        checkpoints=checkpoints,
+        runs=runs,
+        banks=[Bank.load(path) for path in bank or []],
+        device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
+        engine=engine,
+        cache=cache,
+        from_checkpoints=from_checkpoints,
+        methods=method or [],
+        seeds=seed or [],
+        stop_after=stop_after,
+        say=lambda text: typer.echo(text, err=True),
+    )
+    for wanted in item:
+        if wanted.value in catalog.TABLES:
+            table = catalog.table(wanted.value)
+            _show(report.rows_of(table, fill(table, shop)), table.title)
+        else:
+            for path in pictures.draw(wanted.value, shop, figures):
+                typer.echo(f"picture: {path}")
+
+
+def _show(rows: list[list[str]], title: str) -> None:
+    table = Table(title=title, title_justify="left")
+    for i, heading in enumerate(rows[0]):
+        table.add_column(heading, justify="left" if i == 0 else "right")
+    for row in rows[1:]:
+        table.add_row(*row)
+    console().print(table)

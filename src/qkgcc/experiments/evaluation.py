@@ -1,0 +1,89 @@
+"""How good a method is on a frozen benchmark: its delays of every frame, scored cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc import gcc, metrics
+from qkgcc.data.benchmark import FRAMES, SCALE, SNRS, T60S, Benchmark
+from qkgcc.data.rendering import load_cell
+from qkgcc.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from qkgcc.card import Card
+
+Delays = Callable[[npt.NDArray[np.int16]], npt.NDArray[np.float64]]
+"""From frames of a benchmark to delays in samples. Shape: (N, 2, 2048) -> (N,)"""
+
+
+def gcc_phat(frames: npt.NDArray[np.int16]) -> npt.NDArray[np.float64]:
+    """GCC-PHAT on the grid of the networks: the highest of 47 whole lags."""
+    parts = [
+        gcc.delays(part.astype(np.float32), "phat", max_lag=23, interpolation="none")
+        for part in np.array_split(frames, max(1, len(frames) // 500))
+    ]
+    return np.concatenate(parts)
+
+
+def network(model: nn.Module, card: Card, device: str | torch.device) -> Delays:
+    """The most likely delay by a network."""
+    import torch
+
+    if card.frame != 2048 or card.sample_rate != 16000 or card.scaling != "utterance":
+        raise InputError(
+            f"{card.name} takes frames of {card.frame} samples at {card.sample_rate} Hz scaled by the {card.scaling}; "
+            "the paper's benchmark has 2048 at 16000 Hz scaled by the utterance"
+        )
+    delays = np.asarray(card.delays, dtype=np.float64)
+    model = model.to(device).eval()
+
+    def estimate(frames: npt.NDArray[np.int16]) -> npt.NDArray[np.float64]:
+        with torch.inference_mode():
+            found = [
+                model(torch.from_numpy(part.astype(np.float32)).to(device) / SCALE).argmax(dim=-1).cpu().numpy()
+                for part in np.array_split(frames, max(1, len(frames) // 500))
+            ]
+        return np.asarray(delays[np.concatenate(found)])
+
+    return estimate
+
+
+def evaluate(
+    delays_of: Delays,
+    benchmark: Benchmark,
+    engine: str,
+    *,
+    cache: Path | None = None,
+    progress: Callable[[], object] | None = None,
+) -> dict[str, Any]:
+    """RMSE, MAE and Acc@10cm over all frames, in each of the 30 cells, and Acc@10cm of each source.
+
+    `progress` is called once a cell.
+    """
+    found, true, snrs, t60s = [], [], [], []
+    for t60 in T60S:
+        truth = benchmark.delays(t60)
+        for snr in SNRS:
+            found.append(delays_of(load_cell(benchmark, engine, snr, t60, cache)))
+            true.append(truth)
+            snrs.append(np.full(len(truth), snr))
+            t60s.append(np.full(len(truth), t60))
+            if progress is not None:
+                progress()
+    estimate, truth = np.concatenate(found), np.concatenate(true)
+    right = metrics.hits(estimate, truth).reshape(len(found), len(benchmark.ids), FRAMES)
+    keep = ("snr", "t60", "n", "rmse", "mae", "acc10cm")
+    cells = metrics.evaluate_cells(estimate, truth, np.concatenate(snrs), np.concatenate(t60s))
+    return {
+        **{key: value for key, value in metrics.evaluate(estimate, truth).items() if key in keep},
+        "cells": [{key: round(cell[key], 4) for key in keep} for cell in cells],
+        "by_source": (100 * right.mean(axis=(0, 2))).round(3).tolist(),
+    }

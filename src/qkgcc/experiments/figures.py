@@ -1,0 +1,162 @@
+"""The paper's figures, as PNG and SVG: Figure 1 is drawn, Figure 2 comes from Table 1, Figure 3 from a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qkgcc.data.benchmark import FRAMES, SNRS, T60S, Benchmark
+from qkgcc.data.rendering import load_cell
+from qkgcc.errors import InputError
+from qkgcc.experiments import catalog, results
+from qkgcc.experiments.interpretability import analyse
+from qkgcc.experiments.report import curve
+from qkgcc.files import write_whole
+from qkgcc.models import checkpoint
+from qkgcc.plots import new_figure
+from qkgcc.simulate.engines import best_engine
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from qkgcc.experiments.reproduce import Workshop
+
+EVERY = 10
+"""Figure 3 takes every tenth utterance of paper-test, in all 30 cells."""
+
+
+def draw(name: str, shop: Workshop, folder: Path) -> list[Path]:
+    """Draw a figure; the files that were written."""
+    figure = {"fig1": _architecture, "fig2": _robustness, "fig3": _interpretability}[name](shop)
+    folder.mkdir(parents=True, exist_ok=True)
+    # Without a date, the same figure gives the same file.
+    return [
+        write_whole(folder / f"{name}.png", lambda target: figure.savefig(target, dpi=130)),
+        write_whole(folder / f"{name}.svg", lambda target: figure.savefig(target, metadata={"Date": None})),
+    ]
+
+
+def _robustness(shop: Workshop) -> Figure:
+    """Figure 2: Acc@10cm over SNR and over T60; bands from the lowest to the highest seed."""
+    content = results.read(shop.results / "table1.json")
+    if content is None:
+        raise InputError(f"{shop.results / 'table1.json'} is not there: qkgcc reproduce table1 makes it")
+    figure = new_figure((10, 4.2))
+    axes: list[Axes] = figure.subplots(1, 2, sharey=True).tolist()
+    for i, method in enumerate(catalog.table("table1").methods):
+        row = results.find(content, "paper-test", method.name)
+        if row is None or not row["seeds"]:
+            continue
+        for ax, axis in zip(axes, ("snr", "t60"), strict=True):
+            mean = curve(row, axis)
+            each = np.array([list(curve(row, axis, seed).values()) for seed in range(len(row["seeds"]))])
+            ax.plot(list(mean), list(mean.values()), "o-", color=f"C{i}", label=method.label)
+            if len(each) > 1:
+                ax.fill_between(list(mean), each.min(axis=0), each.max(axis=0), color=f"C{i}", alpha=0.25, linewidth=0)
+    axes[0].set(xlabel="SNR in dB (mean over T60)", ylabel="Acc@10cm in %")
+    axes[1].set(xlabel="T60 in s (mean over SNR)")
+    for ax in axes:
+        ax.grid(alpha=0.3)
+    axes[0].legend()
+    return figure
+
+
+def _interpretability(shop: Workshop) -> Figure:
+    """Figure 3, of the representative QK-GCC. Its numbers are kept in results/fig3.json."""
+    path = shop.results / "fig3.json"
+    if shop.from_checkpoints or not path.exists():
+        found = _analysed(shop)
+        shop.results.mkdir(parents=True, exist_ok=True)
+        write_whole(path, lambda target: target.write_text(json.dumps(found) + "\n"))
+    numbers = json.loads(path.read_text())
+    figure = new_figure((12, 3.8))
+    left, middle, right = figure.subplots(1, 3)
+    kilohertz = np.array(numbers["frequency"]) / 1000
+    left.plot(kilohertz, numbers["norm_product"], color="C0", label="mean |q| |k|")
+    left.set(xlabel="frequency in kHz", ylabel="mean |q| |k|")
+    other = left.twinx()
+    other.plot(kilohertz, numbers["coherence"], color="C1", linewidth=1)
+    left.plot([], [], color="C1", label="coherence between the channels")
+    other.set_ylabel("magnitude-squared coherence")
+    left.set_title(f"(a) Pearson r = {numbers['pearson']:.2f}", loc="left")
+    left.legend(loc="upper right")
+    energy = np.array(numbers["offset_energy"])
+    radius = energy.shape[1] // 2
+    for head, row in enumerate(energy):
+        middle.plot(np.arange(-radius, radius + 1), row, ".-", label=f"head {head + 1}")
+    middle.set(xlabel="offset in bins", ylabel="energy of C / largest")
+    middle.set_title("(b)", loc="left")
+    middle.legend()
+    shares, base = np.array(numbers["shares"]), np.zeros(len(energy))
+    for i, part in enumerate(("center", "symmetric", "antisymmetric")):
+        right.bar(np.arange(1, len(energy) + 1), shares[:, i], bottom=base, label=part)
+        base = base + shares[:, i]
+    right.set(xlabel="head", ylabel="share of the energy", ylim=(0, 1.25))
+    right.set_title("(c)", loc="left")
+    right.legend(ncols=3, fontsize="small")
+    return figure
+
+
+def _analysed(shop: Workshop) -> dict[str, Any]:
+    name = f"qkgcc-{catalog.REPRESENTATIVE}"
+    model, _ = checkpoint.load(shop.checkpoints / f"{name}.safetensors")
+    benchmark, engine = Benchmark.named("paper-test"), shop.engine or best_engine()
+    rows = (np.arange(0, len(benchmark.ids), EVERY)[:, None] * FRAMES + np.arange(FRAMES)).ravel()
+    cells = [load_cell(benchmark, engine, snr, t60, shop.cache)[rows] for t60 in T60S for snr in SNRS]
+    return {"checkpoint": name, "benchmark": benchmark.hash, "engine": engine} | analyse(
+        model,  # type: ignore[arg-type]
+        cells,
+        device=shop.device,
+    )
+
+
+# Figure 1
+
+_STEPS = {
+    "GCC": [
+        ("two frames", "x1, x2"),
+        ("spectra", "X1, X2"),
+        ("weighted\ncross-spectrum", "Ψ X1 X2*"),
+        ("inverse transform", "R[τ]"),
+        ("highest peak", "delay"),
+    ],
+    "QK-GCC": [
+        ("two frames", "x1, x2"),
+        ("tokens per bin", "log(1+|X|), cos, sin"),
+        ("shared front end", "h = LN(z W + e_k)\nq = h1 W_Q,  k = h2 W_K"),
+        ("local frequency\ncorrelation", "C[k, δ] = ⟨q[k], k[k+δ]⟩\ncenter / sym / asym"),
+        ("delay head", "conv, conv, mean, MLP\n47 delays"),
+    ],
+}
+
+
+def _architecture(shop: Workshop) -> Figure:
+    """Figure 1: what QK-GCC puts in the place of each step of GCC."""
+    from matplotlib.patches import FancyBboxPatch
+
+    figure = new_figure((12, 4.4))
+    ax = figure.subplots()
+    ax.set(xlim=(-1.1, 14.2), ylim=(-0.5, 4.1))
+    ax.axis("off")
+    for row, (name, steps) in enumerate(_STEPS.items()):
+        y = 2.4 - 2.5 * row
+        ax.text(-0.15, y + 0.6, name, ha="right", va="center", fontsize=13, weight="bold")
+        for i, (title, detail) in enumerate(steps):
+            x = 2.85 * i
+            learned = row == 1 and i >= 2
+            face = "#fde9c8" if learned else "#e4edf7"
+            box: dict[str, Any] = {"boxstyle": "round,pad=0.06", "facecolor": face, "edgecolor": "#444444"}
+            ax.add_patch(FancyBboxPatch((x, y), 2.25, 1.25, **box))
+            ax.text(x + 1.12, y + 0.9, title, ha="center", va="center", fontsize=10)
+            ax.text(x + 1.12, y + 0.32, detail, ha="center", va="center", fontsize=8.5, color="#333333")
+            if i:
+                arrow = {"arrowstyle": "->", "color": "#444444"}
+                ax.annotate("", (x - 0.06, y + 0.62), (x - 0.54, y + 0.62), arrowprops=arrow)
+    notes = {2: "a fixed weight and phase match\nbecome learned ones", 3: "a bin is matched with\nits neighbourhood"}
+    for i, note in notes.items():
+        ax.text(2.85 * i + 1.12, 1.76, note, ha="center", va="center", fontsize=8.5, style="italic", color="#8a5a00")
+    return figure

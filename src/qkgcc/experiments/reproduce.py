@@ -1,0 +1,225 @@
+"""Fill a table: what is there is kept, what has a checkpoint is evaluated, the rest is trained first.
+
+Figures are always those of the half-precision checkpoint that is kept, never of the network in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from qkgcc.data import rendering
+from qkgcc.data.banks import Bank
+from qkgcc.data.benchmark import SNRS, T60S, Benchmark
+from qkgcc.errors import InputError
+from qkgcc.experiments import catalog, evaluation, results
+from qkgcc.models import checkpoint, cost
+from qkgcc.simulate.engines import best_engine
+from qkgcc.train import config as configs
+from qkgcc.train.data import PairSet
+from qkgcc.train.loop import BEST, Trainer, commit
+
+BANKS = {"paper-test": "test-clean", "paper-noise": "noise", "paper-music": "music"}
+LARGEST_KEPT = 5_000_000
+"""Bytes: larger checkpoints stay in the folder of their run, and their rows are marked `stored`."""
+
+Say = Callable[[str], object]
+
+
+@dataclass
+class Workshop:
+    """Where things are and go, and what is to be done."""
+
+    results: Path = Path("results")
+    checkpoints: Path = Path("checkpoints")
+    runs: Path = Path("runs")
+    banks: Sequence[Bank] = ()
+    device: str = "cpu"
+    engine: str | None = None
+    cache: Path | None = None
+    from_checkpoints: bool = False
+    """Evaluate every checkpoint anew, train nothing."""
+    methods: Sequence[str] = ()
+    """Only these; none: all."""
+    seeds: Sequence[int] = ()
+    """Only these; none: all."""
+    stop_after: float | None = None
+    """Seconds after which no more is begun, and a training is saved and left for the next time."""
+    say: Say = print
+
+    begun: float = field(default_factory=time.monotonic)
+    _sets: dict[str, tuple[PairSet, PairSet]] = field(default_factory=dict)
+
+    def left(self) -> float:
+        return float("inf") if self.stop_after is None else self.stop_after - (time.monotonic() - self.begun)
+
+
+def fill(table: catalog.Table, shop: Workshop) -> list[results.Row]:
+    """Fill what can be filled of a table, write it after every figure, and return its rows."""
+    path = shop.results / f"{table.name}.json"
+    rows = [
+        results.find(results.read(path), b, m.name) or _new_row(b, m) for b in table.benchmarks for m in table.methods
+    ]
+    for row in rows:
+        method = next(m for m in table.methods if m.name == row["method"])
+        if shop.methods and method.name not in shop.methods:
+            continue
+        for seed in method.seeds:
+            if shop.seeds and seed is not None and seed not in shop.seeds:
+                continue
+            found = _figures(row, method, seed, table, shop)
+            if found is None:
+                continue
+            row["seeds"] = sorted(
+                [one for one in row["seeds"] if one["seed"] != seed] + [found], key=lambda one: one["seed"] or 0
+            )
+            row.update(results.summed_up(row))
+            results.write(path, table.name, rows, _about(table, rows, shop))
+    results.write(path, table.name, rows, _about(table, rows, shop))
+    return rows
+
+
+def _figures(
+    row: results.Row, method: catalog.Method, seed: int | None, table: catalog.Table, shop: Workshop
+) -> dict[str, Any] | None:
+    """Figures of one seed, if there is anything new to say."""
+    known = results.find_seed(row, seed) or _elsewhere(row["benchmark"], method.name, seed, shop)
+    if known is not None and not shop.from_checkpoints:
+        return known
+    if shop.left() <= 0:
+        return known
+    if not method.trained:
+        return _score(evaluation.gcc_phat, row["benchmark"], seed, shop)
+    path = _checkpoint(method.name, seed, shop)
+    if path is None and not shop.from_checkpoints:
+        path = _train(method.name, seed or 0, shop)
+    if path is None:
+        return known
+    model, card = checkpoint.load(path)
+    if (card.name, card.architecture) != (f"{method.name}-{seed}", configs.load(method.name).architecture):
+        raise InputError(
+            f"{path} holds {card.name} ({card.architecture}), not {method.name}-{seed}: a checkpoint mixed up"
+        )
+    row["params"], row["flops"] = cost.parameters(model), cost.honest_flops(model)
+    row["stored"] = path.stat().st_size > LARGEST_KEPT
+    scored = _score(evaluation.network(model, card, shop.device), row["benchmark"], seed, shop)
+    return scored | {
+        "checkpoint": hashlib.sha256(path.read_bytes()).hexdigest()[:16],
+        "training": {key: card.metrics["validation"][key] for key in ("epoch", "acc10cm", "loss")}
+        | {"seconds": card.metrics.get("seconds")},
+    }
+
+
+def _elsewhere(benchmark: str, method: str, seed: int | None, shop: Workshop) -> dict[str, Any] | None:
+    """The same figures in another table."""
+    for other in catalog.TABLES:
+        content = results.read(shop.results / f"{other}.json")
+        found = results.find_seed(results.find(content, benchmark, method), seed)
+        if found is not None:
+            return found
+    return None
+
+
+def _checkpoint(method: str, seed: int | None, shop: Workshop) -> Path | None:
+    for folder in (shop.checkpoints, shop.runs / f"{method}-{seed}"):
+        path = folder / f"{method}-{seed}.safetensors"
+        if path.exists():
+            return path
+    return None
+
+
+def _train(method: str, seed: int, shop: Workshop) -> Path | None:
+    """Train, or go on training; the half-precision checkpoint, or None where the time was not enough."""
+    config = configs.load(method, [f"seed={seed}"])
+    bank = next((bank for bank in shop.banks if bank.name == "test-clean"), None)
+    if bank is None:
+        raise InputError(f"training {method} needs the bank of test-clean: give --bank, or --from-checkpoints")
+    folder = shop.runs / f"{method}-{seed}"
+    shop.say(f"training {method}, seed {seed}")
+    trainer = Trainer(config, folder, bank, shop.device, sets=shop._sets.get("paper"))
+    shop._sets["paper"] = (trainer.data, trainer.validation)
+    best = trainer.run(stop_after=max(1.0, shop.left()))
+    if best is None:
+        shop.say(
+            f"{method}, seed {seed}: stopped at epoch {len(trainer.history)} of {config.epochs}; run again to go on"
+        )
+        return None
+    shop.say(
+        f"{method}, seed {seed}: {trainer.seconds:.0f} s, {1000 * trainer.seconds / config.steps:.2f} ms a step, "
+        f"validation Acc@10cm {best['acc10cm']:.2f} (epoch {best['epoch']})"
+    )
+    return keep(folder / BEST, f"{method}-{seed}", shop, trainer.seconds)
+
+
+def keep(path: Path, name: str, shop: Workshop, seconds: float) -> Path:
+    """A trained checkpoint in half precision: among those that are kept, or in its run's folder if it is large."""
+    model, card = checkpoint.load(path)
+    card.metrics["seconds"] = round(seconds, 1)
+    half = path.with_name(f"{name}.safetensors")
+    checkpoint.save(model, half, card, torch.float16)
+    if half.stat().st_size <= LARGEST_KEPT:
+        shop.checkpoints.mkdir(parents=True, exist_ok=True)
+        half = half.replace(shop.checkpoints / half.name)
+    return half
+
+
+def _score(delays_of: evaluation.Delays, name: str, seed: int | None, shop: Workshop) -> dict[str, Any]:
+    benchmark = Benchmark.named(name)
+    engine = shop.engine or best_engine()
+    _render(benchmark, engine, shop)
+    scores = evaluation.evaluate(delays_of, benchmark, engine, cache=shop.cache)
+    shop.say(
+        f"  {name}, seed {seed}: RMSE {scores['rmse']:.2f}, MAE {scores['mae']:.2f}, Acc@10cm {scores['acc10cm']:.2f}"
+    )
+    return {"seed": seed, **scores, "engine": engine, "device": device_name(shop.device)}
+
+
+def _render(benchmark: Benchmark, engine: str, shop: Workshop) -> None:
+    folder = rendering.benchmark_folder(benchmark, engine, shop.cache)
+    if all(rendering.cell_path(folder, snr, t60).exists() for snr in SNRS for t60 in T60S):
+        return
+    wanted = BANKS[benchmark.name]
+    bank = next((bank for bank in shop.banks if bank.name == wanted), None)
+    if bank is None:
+        raise InputError(
+            f"{benchmark.name} is not rendered yet: give the bank of {wanted} (--bank FILE), from which it is made"
+        )
+    shop.say(f"rendering {benchmark.name}, {engine} engine")
+    rendering.render(benchmark, bank, engine, cache=shop.cache)
+
+
+def _new_row(benchmark: str, method: catalog.Method) -> results.Row:
+    fixed = {"params": 0, "flops": 3 * 5 * 4096 * 12} if not method.trained else {"params": None, "flops": None}
+    return {
+        "method": method.name,
+        "benchmark": benchmark,
+        **fixed,
+        "stored": False,
+        "seeds": [],
+        "mean": None,
+        "std": None,
+    }
+
+
+def _about(table: catalog.Table, rows: list[results.Row], shop: Workshop) -> dict[str, Any]:
+    return {
+        "benchmark": {name: Benchmark.named(name).hash for name in table.benchmarks},
+        "engine": results.engines(rows),
+        "command": f"qkgcc reproduce {table.name}",
+        "git": commit(),
+        "device": device_name(shop.device),
+        "seconds": round(time.monotonic() - shop.begun, 1),
+    }
+
+
+def device_name(device: str) -> str:
+    return (
+        torch.cuda.get_device_name() if device.startswith("cuda") else f"CPU, torch {torch.__version__}, {sys.platform}"
+    )

@@ -1,0 +1,95 @@
+"""Results as files: `results/NAME.json`, in the format that DESIGN fixes, growing row by row.
+
+    {schema, name, benchmark, engine, command, git, device, seconds, rows, checksum}
+    row:  {method, benchmark, params, flops, seeds: [...], mean, std, stored}
+    seed: {seed, rmse, mae, acc10cm, cells: [{snr, t60, n, rmse, mae, acc10cm}], by_source, engine, device, checkpoint}
+
+`by_source` is the Acc@10cm of each utterance over all cells, so that two methods can be compared pair by pair. A row is
+`stored` when its checkpoint is too large for the repository: its figures cannot be computed again from there.
+`checksum` covers all of it: a figure that somebody typed is found out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qkgcc.errors import InputError
+from qkgcc.files import write_whole
+
+SCHEMA = 1
+METRICS = ("rmse", "mae", "acc10cm")
+
+Row = dict[str, Any]
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """A results file, or None where there is none yet."""
+    if not path.exists():
+        return None
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+        rows, checksum = content["rows"], content["checksum"]
+    except (ValueError, KeyError, TypeError):
+        raise InputError(
+            f"{path} is no results file, or a damaged one: restore it, or delete it to start anew"
+        ) from None
+    if content.get("schema") != SCHEMA:
+        raise InputError(f"{path} has schema {content.get('schema')}; this qkgcc reads {SCHEMA}")
+    if checksum != _checksum(rows):
+        raise InputError(
+            f"{path} was changed by hand: its rows do not fit its checksum. Restore it (git checkout {path}), or "
+            "delete it and compute it again"
+        )
+    return content
+
+
+def write(path: Path, name: str, rows: list[Row], about: dict[str, Any]) -> None:
+    """Write rows, with what `about` says of the run."""
+    content = {"schema": SCHEMA, "name": name, **about, "rows": rows, "checksum": _checksum(rows)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, lambda target: target.write_text(json.dumps(content, indent=1) + "\n"))
+
+
+def find(content: dict[str, Any] | None, benchmark: str, method: str) -> Row | None:
+    """The row of a method on a benchmark."""
+    rows: list[Row] = content["rows"] if content else []
+    return next((row for row in rows if (row["benchmark"], row["method"]) == (benchmark, method)), None)
+
+
+def find_seed(row: Row | None, seed: int | None) -> dict[str, Any] | None:
+    return next((one for one in row["seeds"] if one["seed"] == seed), None) if row else None
+
+
+def summed_up(row: Row) -> Row:
+    """The same row with mean and standard deviation (n - 1) over its seeds."""
+    seeds = row["seeds"]
+    mean = {key: statistics.fmean(one[key] for one in seeds) for key in METRICS} if seeds else None
+    std = {key: statistics.stdev(one[key] for one in seeds) for key in METRICS} if len(seeds) > 1 else None
+    return {**row, "mean": mean, "std": std}
+
+
+def paired_difference(better: Row, worse: Row) -> tuple[float, float, float]:
+    """Difference in Acc@10cm of two methods on the same utterances: mean and 95 % interval, in points.
+
+    Frames of an utterance are alike, so utterances are what is drawn: a bootstrap over them, of the mean over seeds.
+    """
+    each = [np.mean([one["by_source"] for one in row["seeds"]], axis=0) for row in (better, worse)]
+    apart = each[0] - each[1]
+    draws = np.random.default_rng(0).integers(0, len(apart), (10_000, len(apart)))
+    low, high = np.percentile(apart[draws].mean(axis=1), [2.5, 97.5])
+    return float(apart.mean()), float(low), float(high)
+
+
+def engines(rows: Iterable[Row]) -> str:
+    return ", ".join(sorted({one["engine"] for row in rows for one in row["seeds"]}))
+
+
+def _checksum(rows: list[Row]) -> str:
+    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,167 @@
+"""One step of training: gather a batch, swap channels, cross-entropy, gradient, Adam.
+
+On a GPU the network is compiled and the whole step, from the gathering to the update, is recorded once as a CUDA graph
+and replayed: at batch 32 the work is so little that launching it kernel by kernel would take longer than doing it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from qkgcc.train.config import Config
+from qkgcc.train.data import PairSet
+
+_WARM_UP = 3  # steps before recording, for compilers and libraries to settle
+
+
+class Step:
+    """Plain: for the CPU, for several processes, and where nothing is compiled."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, data: PairSet, config: Config) -> None:
+        self.model, self.optimizer, self.data, self.config = model, optimizer, data, config
+        self.total = torch.zeros((), device=data.frames.device)
+        """Sum of the losses since it was last set to 0."""
+
+    def __call__(self, rows: Tensor, swap: Tensor, learning_rate: float) -> None:
+        """Learn from some rows of the data, the channels swapped where `swap` is true. Shape: (batch,), (batch,)"""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self._learn(rows, swap)
+
+    def _learn(self, rows: Tensor, swap: Tensor) -> None:
+        loss = self._loss(rows, swap)
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        self.optimizer.step()
+        self.total += loss.detach()
+
+    def _loss(self, rows: Tensor, swap: Tensor) -> Tensor:
+        frames, classes = self.data.frames[rows], self.data.classes[rows]
+        frames = torch.where(swap[:, None, None], frames.flip(1), frames)
+        with autocast(self.config, frames.device):
+            logits = self.model(frames)
+        logits = logits.float()
+        classes = torch.where(swap, logits.shape[-1] - 1 - classes, classes)
+        return F.cross_entropy(logits, classes)
+
+
+class GraphedStep(Step):
+    """The same, compiled and replayed."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, data: PairSet, config: Config) -> None:
+        super().__init__(model, optimizer, data, config)
+        device = data.frames.device
+        self._rows = torch.arange(config.batch, device=device)
+        self._swap = torch.zeros(config.batch, dtype=torch.bool, device=device)
+        self._compiled = torch.compile(super()._loss, dynamic=False)
+        before = _snapshot(model, optimizer)
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(_WARM_UP):
+                self._learn(self._rows, self._swap)
+        torch.cuda.current_stream().wait_stream(stream)
+        self._graph = torch.cuda.CUDAGraph()
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.cuda.graph(self._graph):
+            self._learn(self._rows, self._swap)
+        # Warming up was no training: everything is put back to where it was.
+        _restore(model, optimizer, before)
+        self.total.zero_()
+
+    def __call__(self, rows: Tensor, swap: Tensor, learning_rate: float) -> None:
+        self._rows.copy_(rows, non_blocking=True)
+        self._swap.copy_(swap, non_blocking=True)
+        for group in self.optimizer.param_groups:
+            group["lr"].fill_(learning_rate)
+        self._graph.replay()
+
+    def _loss(self, rows: Tensor, swap: Tensor) -> Tensor:
+        loss: Tensor = self._compiled(rows, swap)
+        return loss
+
+
+def make_optimizer(model: nn.Module, config: Config, graphed: bool) -> torch.optim.Optimizer:
+    device = next(model.parameters()).device
+    rate = torch.tensor(config.learning_rate, device=device) if graphed else config.learning_rate
+    return torch.optim.Adam(
+        model.parameters(), lr=rate, weight_decay=config.weight_decay, fused=device.type == "cuda", capturable=graphed
+    )
+
+
+def cosine(config: Config, step: int) -> float:
+    """Learning rate of a step: half a cosine from its highest down to 0.
+
+    >>> config = Config(name="x", architecture="qkgcc", pairs=64, batch=32, epochs=5)
+    >>> [round(cosine(config, step), 5) for step in (0, 5, 10)]
+    [0.001, 0.0005, 0.0]
+    """
+    return config.learning_rate * (0.5 + 0.5 * math.cos(math.pi * step / config.steps))
+
+
+@contextlib.contextmanager
+def matrix_precision(config: Config) -> Iterator[None]:
+    """TF32 for matrix products and convolutions, or not, while this lasts."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    fast = config.precision != "float32"
+    torch.set_float32_matmul_precision("high" if fast else "highest")
+    torch.backends.cudnn.allow_tf32 = fast
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
+
+
+def autocast(config: Config, device: torch.device) -> Any:
+    wanted = config.precision == "bf16" and device.type == "cuda"
+    return torch.autocast(device.type, torch.bfloat16, enabled=wanted, cache_enabled=False)
+
+
+def fitting_batch(model: nn.Module, data: PairSet, config: Config) -> int:
+    """The largest half, quarter, ... of a batch that was too large for the memory which fits; 0 when none does."""
+    batch = config.batch // 2
+    while batch >= 2:
+        try:
+            rows = torch.arange(batch, device=data.frames.device) % len(data)
+            with matrix_precision(config), autocast(config, data.frames.device):
+                torch.autograd.backward(model(data.frames[rows]).float().sum())
+        except torch.OutOfMemoryError:
+            batch //= 2
+        else:
+            return batch
+        finally:
+            model.zero_grad(set_to_none=True)
+            if data.frames.device.type == "cuda":
+                torch.cuda.empty_cache()
+    return 0
+
+
+def _snapshot(model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    moments = [
+        {name: tensor.clone() for name, tensor in optimizer.state.get(p, {}).items()} for p in model.parameters()
+    ]
+    return weights, moments, torch.get_rng_state(), torch.cuda.get_rng_state()
+
+
+def _restore(model: nn.Module, optimizer: torch.optim.Optimizer, before: Any) -> None:
+    weights, moments, rng, cuda_rng = before
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            tensor.copy_(weights[name])
+        for p, old in zip(model.parameters(), moments, strict=True):
+            for name, tensor in optimizer.state[p].items():
+                if name in old:
+                    tensor.copy_(old[name])
+                else:
+                    tensor.zero_()
+    torch.set_rng_state(rng)
+    torch.cuda.set_rng_state(cuda_rng)
