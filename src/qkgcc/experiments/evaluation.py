@@ -46,7 +46,8 @@ def network(model: nn.Module, card: Card, device: str | torch.device) -> Delays:
     model = model.to(device).eval()
 
     def estimate(frames: npt.NDArray[np.int16]) -> npt.NDArray[np.float64]:
-        with torch.inference_mode():
+        # In full float32: a GPU's faster ways are for training.
+        with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):
             found = [
                 model(torch.from_numpy(part.astype(np.float32)).to(device) / SCALE).argmax(dim=-1).cpu().numpy()
                 for part in np.array_split(frames, max(1, len(frames) // 500))

@@ -90,7 +90,7 @@ def _figures(
     row: results.Row, method: catalog.Method, seed: int | None, table: catalog.Table, shop: Workshop
 ) -> dict[str, Any] | None:
     """Figures of one seed, if there is anything new to say."""
-    known = results.find_seed(row, seed) or _elsewhere(row["benchmark"], method.name, seed, shop)
+    known = results.find_seed(row, seed) or _elsewhere(row, seed, shop)
     if known is not None and not shop.from_checkpoints:
         return known
     if shop.left() <= 0:
@@ -117,12 +117,13 @@ def _figures(
     }
 
 
-def _elsewhere(benchmark: str, method: str, seed: int | None, shop: Workshop) -> dict[str, Any] | None:
-    """The same figures in another table."""
-    for other in catalog.TABLES:
-        content = results.read(shop.results / f"{other}.json")
-        found = results.find_seed(results.find(content, benchmark, method), seed)
-        if found is not None:
+def _elsewhere(row: results.Row, seed: int | None, shop: Workshop) -> dict[str, Any] | None:
+    """The same figures in another table, whose row has the costs, too."""
+    for name in catalog.TABLES:
+        other = results.find(results.read(shop.results / f"{name}.json"), row["benchmark"], row["method"])
+        found = results.find_seed(other, seed)
+        if other is not None and found is not None:
+            row.update({key: other[key] for key in ("params", "flops", "stored")})
             return found
     return None
 

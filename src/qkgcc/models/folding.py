@@ -96,7 +96,7 @@ def fold(
         plain=plain.mT,
         by_query=by_query,
         by_key=a @ g.mT,
-        by_both=local_correlation(e, g, correlation.radius),
+        by_both=local_correlation(e, g, correlation.radius).contiguous(),
     )
 
 
@@ -131,30 +131,32 @@ def folded_correlation(
     rows = F.pad(y * inverse[:, :, None], (0, 0, 0, 1), value=1.0)
     if bins is not None:
         rows, inverse = rows * bins, inverse * bins
-    (a, b), (s, t) = rows.unbind(1), inverse.unbind(1)
+    a, s, t = rows[:, 0], inverse[:, 0], inverse[:, 1]
     # A sum that torch.compile makes a few multiplications of, in float32; as a matrix product it would be one in TF32.
     u = (a[:, None, :, None] * folded.plain[..., None]).sum(2) + s[:, None, None] * folded.by_query
     v = t[:, None, None] * folded.by_key
     dtype = tokens.dtype if dtype is None else dtype
     if tokens.is_cuda and tokens.dtype == torch.float32:
-        result: Tensor = banded_product(u, a, s, v, b, t, folded.by_both, split, dtype)
+        result: Tensor = banded_product(u, v, rows, inverse, folded.by_both, split, dtype)
         return result
-    return plain_banded_product(u, a, s, v, b, t, folded.by_both, split, dtype)
+    return plain_banded_product(u, v, rows, inverse, folded.by_both, split, dtype)
 
 
 def plain_banded_product(
-    u: Tensor, a: Tensor, s: Tensor, v: Tensor, b: Tensor, t: Tensor, table: Tensor, split: bool, dtype: torch.dtype
+    u: Tensor, v: Tensor, rows: Tensor, scales: Tensor, table: Tensor, split: bool, dtype: torch.dtype
 ) -> Tensor:
-    """``u[k] . b[k + delta] + a[k] . v[k + delta] + s[k] t[k + delta] table[delta, k]`` for every head; zero padded.
+    """``u[k] . b[k + delta] + a[k] . v[k + delta] + s[k] t[k + delta] T[delta, k]``, zero padded, for every head.
 
-    Shape: (batch, heads, terms, bins), (batch, terms, bins), (batch, bins), the same three of the other channel,
-    (heads, 2 * radius + 1, bins) -> (batch, heads, 2 * radius + 1, bins)
+    `rows` are a and b, `scales` s and t, `table` is T.
+
+    Shape: (batch, heads, terms, bins) twice, (batch, 2, terms, bins), (batch, 2, bins), (heads, 2 * radius + 1, bins)
+    -> (batch, heads, 2 * radius + 1, bins)
     """
     radius = table.shape[-2] // 2
-    left = torch.cat([u, a[:, None].expand_as(u)], dim=-2)
-    right = torch.cat([b[:, None].expand_as(v), v], dim=-2)
-    scales = local_correlation(s[..., None], t[..., None], radius)
-    result = local_correlation(left.mT, right.mT, radius) + scales[:, None] * table
+    left = torch.cat([u, rows[:, :1].expand_as(u)], dim=-2)
+    right = torch.cat([rows[:, 1:].expand_as(v), v], dim=-2)
+    both = local_correlation(scales[:, :1, :, None], scales[:, 1:, :, None], radius)
+    result = local_correlation(left.mT, right.mT, radius) + both * table
     return (center_symmetric_antisymmetric(result) if split else result).to(dtype)
 
 
@@ -164,37 +166,36 @@ def plain_banded_product(
 
 @torch.library.custom_op("qkgcc::banded_product", mutates_args=())
 def banded_product(
-    u: Tensor, a: Tensor, s: Tensor, v: Tensor, b: Tensor, t: Tensor, table: Tensor, split: bool, dtype: torch.dtype
+    u: Tensor, v: Tensor, rows: Tensor, scales: Tensor, table: Tensor, split: bool, dtype: torch.dtype
 ) -> Tensor:
     """`plain_banded_product` by a kernel that writes the result once, in its order and type."""
     from qkgcc.models import folding_gpu
 
-    return folding_gpu.forward(u, a, s, v, b, t, table, split, dtype)
+    return folding_gpu.forward(u, v, rows, scales, table, split, dtype)
 
 
 @torch.library.custom_op("qkgcc::banded_product_backward", mutates_args=())
 def _banded_product_backward(
-    gradient: Tensor, u: Tensor, a: Tensor, s: Tensor, v: Tensor, b: Tensor, t: Tensor, table: Tensor, split: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of u, a, s, v, b, t and the table; those of a, s, b and t still head by head."""
+    gradient: Tensor, u: Tensor, v: Tensor, rows: Tensor, scales: Tensor, table: Tensor, split: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of u, v, rows, scales and table; of rows and scales still head by head, in the second dimension."""
     from qkgcc.models import folding_gpu
 
-    return folding_gpu.backward(gradient, u, a, s, v, b, t, table, split)
+    return folding_gpu.backward(gradient, u, v, rows, scales, table, split)
 
 
 @banded_product.register_fake
-def _(
-    u: Tensor, a: Tensor, s: Tensor, v: Tensor, b: Tensor, t: Tensor, table: Tensor, split: bool, dtype: torch.dtype
-) -> Tensor:
+def _(u: Tensor, v: Tensor, rows: Tensor, scales: Tensor, table: Tensor, split: bool, dtype: torch.dtype) -> Tensor:
     return u.new_empty((u.shape[0], *table.shape), dtype=dtype)
 
 
 @_banded_product_backward.register_fake
 def _(
-    gradient: Tensor, u: Tensor, a: Tensor, s: Tensor, v: Tensor, b: Tensor, t: Tensor, table: Tensor, split: bool
+    gradient: Tensor, u: Tensor, v: Tensor, rows: Tensor, scales: Tensor, table: Tensor, split: bool
 ) -> tuple[Tensor, ...]:
-    rows, scales = u.shape, (*u.shape[:2], u.shape[-1])
-    return (*(u.new_empty(shape) for shape in (rows, rows, scales) * 2), table.new_empty(table.shape))
+    batch, heads, terms, bins = u.shape
+    shapes = u.shape, v.shape, (batch, heads, 2, terms, bins), (batch, heads, 2, bins), table.shape
+    return tuple(u.new_empty(shape) for shape in shapes)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -203,8 +204,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    u, a, s, v, b, t, table = _banded_product_backward(gradient, *ctx.saved_tensors, ctx.split)
-    return u, a.sum(1), s.sum(1), v, b.sum(1), t.sum(1), table, None, None
+    u, v, rows, scales, table = _banded_product_backward(gradient, *ctx.saved_tensors, ctx.split)
+    return u, v, rows.sum(1), scales.sum(1), table, None, None
 
 
 banded_product.register_autograd(_backward, setup_context=_save)

@@ -1,10 +1,13 @@
 """Triton kernels of the folded matching (see `folding`): the product, and its gradients without atomic additions.
 
-One program of the product, or of the gradients of its six factors, has one frame, one head and a block of bins; it
-walks along the offsets. Its own bins stay in registers, the neighbours' come from the cache, so that memory sees the
-result (or its gradient) once and the factors, a few numbers a bin, about once. The table's gradient is a sum over the
-batch: one program for each head, offset and block of bins adds up the frames in their order. Everything is summed in
-float32, in a fixed order: the same input gives the same bits.
+One program of the product, or of the gradients of its factors, has one frame, one head and a block of bins; it walks
+along the offsets. Its own bins stay in registers, the neighbours' come from the cache, so that memory sees the result
+(or its gradient) once and the factors, a few numbers a bin, about once. The table's gradient is a sum over the batch:
+one program for each head, offset and block of bins walks along the frames. Everything is summed in float32 and in a
+fixed order: the same input gives the same bits.
+
+Nothing is assumed of the number of bins, which is odd for every transform of a length that 4 divides. Were Triton told
+of a multiple of 4, it would give each thread 4 bins and divide their terms among the warps.
 """
 
 from typing import Any
@@ -14,46 +17,42 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_BINS = 128  # of one program: one for each thread
+_BINS = 128  # of one program: one for each thread, which so has all terms of its bin and adds them up by itself
 _FRAMES = 8  # read at once for the table's gradient
 _WARPS = _BINS // 32
 
 
 def forward(
-    u: Tensor, a: Tensor, s: Tensor, v: Tensor, b: Tensor, t: Tensor, table: Tensor, split: bool, dtype: torch.dtype
+    u: Tensor, v: Tensor, rows: Tensor, scales: Tensor, table: Tensor, split: bool, dtype: torch.dtype
 ) -> Tensor:
     """`folding.plain_banded_product`, with the same shapes."""
     batch, heads, terms, bins = u.shape
     result = torch.empty(batch, *table.shape, dtype=dtype, device=u.device)
-    factors = [x.contiguous() for x in (u, a, s, v, b, t, table)]
-    _product[triton.cdiv(bins, _BINS), heads, batch](result, *factors, bins, **_shape(terms, table, split))
+    given = [x.contiguous() for x in (u, v, rows, scales, table)]
+    _product[triton.cdiv(bins, _BINS), heads, batch](result, *given, bins, TERMS=terms, **_constants(table, split))
     return result
 
 
 def backward(
-    gradient: Tensor, u: Tensor, a: Tensor, s: Tensor, v: Tensor, b: Tensor, t: Tensor, table: Tensor, split: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of u, a, s, v, b, t and the table.
+    gradient: Tensor, u: Tensor, v: Tensor, rows: Tensor, scales: Tensor, table: Tensor, split: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of u, v, rows, scales and table.
 
-    Shape: as `forward`, but those of a, s, b and t have the heads as their second dimension
+    Shape: those of `forward`, but rows and scales have the heads as their second dimension
     """
     batch, heads, terms, bins = u.shape
-    gradient = gradient.contiguous()
-    u, a, s, v, b, t, table = (x.contiguous() for x in (u, a, s, v, b, t, table))
-    du, da, dv, db = (torch.empty_like(u) for _ in range(4))
-    ds, dt = (torch.empty(batch, heads, bins, device=u.device) for _ in range(2))
-    dtable = torch.empty_like(table)
-    blocks = triton.cdiv(bins, _BINS)
-    shape = _shape(terms, table, split)
-    _factor_gradients[blocks, heads, batch](du, da, ds, dv, db, dt, gradient, u, a, s, v, b, t, table, bins, **shape)
-    del shape["TERMS"]
-    _table_gradient[blocks, table.shape[1], heads](dtable, gradient, s, t, batch, bins, FRAMES=_FRAMES, **shape)
-    return du, da, ds, dv, db, dt, dtable
+    gradient, *given = (x.contiguous() for x in (gradient, u, v, rows, scales, table))
+    du, dv, dtable = (torch.empty(x.shape, device=u.device) for x in (u, v, table))
+    drows = torch.empty(batch, heads, 2, terms, bins, device=u.device)
+    dscales = torch.empty(batch, heads, 2, bins, device=u.device)
+    blocks, constants = triton.cdiv(bins, _BINS), _constants(table, split)
+    _factor_gradients[blocks, heads, batch](du, dv, drows, dscales, gradient, *given, bins, TERMS=terms, **constants)
+    _table_gradient[blocks, table.shape[1], heads](dtable, gradient, given[3], batch, bins, FRAMES=_FRAMES, **constants)
+    return du, dv, drows, dscales, dtable
 
 
-def _shape(terms: int, table: Tensor, split: bool) -> dict[str, Any]:
-    radius = table.shape[1] // 2
-    return {"TERMS": terms, "RADIUS": radius, "SPLIT": split, "BINS": _BINS, "num_warps": _WARPS}
+def _constants(table: Tensor, split: bool) -> dict[str, Any]:
+    return {"RADIUS": table.shape[1] // 2, "SPLIT": split, "BINS": _BINS, "num_warps": _WARPS}
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -79,15 +78,13 @@ def _at_offset(u, a, s, v, b, t, table, at, inside, offset, bins, TERMS: tl.cons
     return tl.sum(terms, axis=0) + scales * tl.load(table + (RADIUS + offset) * bins + at, mask=both, other=0.0)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["bins"])  # type: ignore[untyped-decorator]
 def _product(  # type: ignore[no-untyped-def]
     result,
     u,
-    a,
-    s,
     v,
-    b,
-    t,
+    rows,
+    scales,
     table,
     bins,
     TERMS: tl.constexpr,
@@ -100,12 +97,14 @@ def _product(  # type: ignore[no-untyped-def]
     both = frame * tl.num_programs(1) + head
     at = tl.program_id(0) * BINS + tl.arange(0, BINS)
     inside = at < bins
-    own_u = _rows(u + both * TERMS * bins, at, inside, bins, TERMS)
-    own_a = _rows(a + frame * TERMS * bins, at, inside, bins, TERMS)
-    own_s = tl.load(s + frame * bins + at, mask=inside, other=0.0)
     v += both * TERMS * bins
-    b += frame * TERMS * bins
-    t += frame * bins
+    a = rows + frame * (2 * TERMS) * bins
+    b = a + TERMS * bins
+    s = scales + frame * 2 * bins
+    t = s + bins
+    own_u = _rows(u + both * TERMS * bins, at, inside, bins, TERMS)
+    own_a = _rows(a, at, inside, bins, TERMS)
+    own_s = tl.load(s + at, mask=inside, other=0.0)
     table += head * (2 * RADIUS + 1) * bins
     result += both * (2 * RADIUS + 1) * bins + at
     center = _at_offset(own_u, own_a, own_s, v, b, t, table, at, inside, 0, bins, TERMS, RADIUS)
@@ -134,21 +133,17 @@ def _unsplit(gradient, at, inside, offset, bins, RADIUS: tl.constexpr, SPLIT: tl
         return tl.load(gradient + (RADIUS + offset) * bins + at, mask=inside, other=0.0).to(tl.float32)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["bins"])  # type: ignore[untyped-decorator]
 def _factor_gradients(  # type: ignore[no-untyped-def]
     du,
-    da,
-    ds,
     dv,
-    db,
-    dt,
+    drows,
+    dscales,
     gradient,
     u,
-    a,
-    s,
     v,
-    b,
-    t,
+    rows,
+    scales,
     table,
     bins,
     TERMS: tl.constexpr,
@@ -156,7 +151,7 @@ def _factor_gradients(  # type: ignore[no-untyped-def]
     SPLIT: tl.constexpr,
     BINS: tl.constexpr,
 ):
-    """A bin as the query of its neighbours at + offset gives du, da, ds; as the key of at - offset, dv, db, dt."""
+    """A bin is the query of the bins at + offset: that gives du, da, ds; and the key of at - offset: dv, db, dt."""
     head = tl.program_id(1)
     frame = tl.program_id(2).to(tl.int64)
     both = frame * tl.num_programs(1) + head
@@ -164,10 +159,10 @@ def _factor_gradients(  # type: ignore[no-untyped-def]
     inside = at < bins
     u += both * TERMS * bins
     v += both * TERMS * bins
-    a += frame * TERMS * bins
-    b += frame * TERMS * bins
-    s += frame * bins
-    t += frame * bins
+    a = rows + frame * (2 * TERMS) * bins
+    b = a + TERMS * bins
+    s = scales + frame * 2 * bins
+    t = s + bins
     table += head * (2 * RADIUS + 1) * bins
     gradient += both * (2 * RADIUS + 1) * bins
     sum_u = tl.zeros((4, BINS), tl.float32)
@@ -193,19 +188,18 @@ def _factor_gradients(  # type: ignore[no-untyped-def]
         weight = tl.load(table + (RADIUS + offset) * bins + query, mask=there, other=0.0)
         sum_t += g * weight * tl.load(s + query, mask=there, other=0.0)
     _write_rows(du + both * TERMS * bins, sum_u, at, inside, bins, TERMS)
-    _write_rows(da + both * TERMS * bins, sum_a, at, inside, bins, TERMS)
     _write_rows(dv + both * TERMS * bins, sum_v, at, inside, bins, TERMS)
-    _write_rows(db + both * TERMS * bins, sum_b, at, inside, bins, TERMS)
-    tl.store(ds + both * bins + at, sum_s, mask=inside)
-    tl.store(dt + both * bins + at, sum_t, mask=inside)
+    _write_rows(drows + both * 2 * TERMS * bins, sum_a, at, inside, bins, TERMS)
+    _write_rows(drows + (both * 2 + 1) * TERMS * bins, sum_b, at, inside, bins, TERMS)
+    tl.store(dscales + both * 2 * bins + at, sum_s, mask=inside)
+    tl.store(dscales + (both * 2 + 1) * bins + at, sum_t, mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["bins"])  # type: ignore[untyped-decorator]
 def _table_gradient(  # type: ignore[no-untyped-def]
     dtable,
     gradient,
-    s,
-    t,
+    scales,
     batch,
     bins,
     FRAMES: tl.constexpr,
@@ -219,15 +213,16 @@ def _table_gradient(  # type: ignore[no-untyped-def]
     at = tl.program_id(0) * BINS + tl.arange(0, BINS)
     near = at + offset
     there = (at < bins) & (near >= 0) & (near < bins)
-    total = tl.zeros((BINS,), tl.float32)
+    total = tl.zeros((FRAMES, BINS), tl.float32)
     first = 0
     while first < batch:  # no range(): the interpreter cannot take its bounds from a tensor under NumPy 2.4
         frame = (first + tl.arange(0, FRAMES)).to(tl.int64)[:, None]
         valid = (frame < batch) & there[None, :]
         rows = gradient + (frame * tl.num_programs(2) + head) * (2 * RADIUS + 1) * bins
         g = _unsplit(rows, at[None, :], valid, offset, bins, RADIUS, SPLIT)
-        scales = tl.load(s + frame * bins + at[None, :], mask=valid, other=0.0)
-        scales *= tl.load(t + frame * bins + near[None, :], mask=valid, other=0.0)
-        total += tl.sum(g * scales, axis=0)
+        s = tl.load(scales + frame * 2 * bins + at[None, :], mask=valid, other=0.0)
+        t = tl.load(scales + (frame * 2 + 1) * bins + near[None, :], mask=valid, other=0.0)
+        total += g * s * t
         first += FRAMES
-    tl.store(dtable + (head * (2 * RADIUS + 1) + tl.program_id(1)) * bins + at, total, mask=at < bins)
+    row = head * (2 * RADIUS + 1) + tl.program_id(1)
+    tl.store(dtable + row * bins + at, tl.sum(total, axis=0), mask=at < bins)

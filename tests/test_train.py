@@ -1,0 +1,347 @@
+"""Training learns, goes on where it stopped, and says what is wrong. All on the CPU, in seconds."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from qkgcc.errors import InputError
+from qkgcc.models import checkpoint
+from qkgcc.simulate import paper
+from qkgcc.simulate.frames import paper_frames
+from qkgcc.train import config as configs
+from qkgcc.train import loop, step
+from qkgcc.train.config import Config
+from qkgcc.train.data import _synthetic, make_sets
+from qkgcc.train.loop import BEST, LAST, METRICS, STATE, Trainer, predict
+
+TINY = configs.load("tiny")
+SIZES = {"frame": TINY.options["frame"], "max_delay": 23}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)  # small work: two threads would only wait for each other
+
+
+@pytest.fixture(scope="module")
+def quick() -> Config:
+    """A few steps of the tiny training."""
+    return dataclasses.replace(TINY, pairs=96, validation_pairs=32, epochs=3, batch=8)
+
+
+@pytest.fixture(scope="module")
+def sets(quick: Config) -> tuple:
+    return make_sets(quick, None, "cpu", **SIZES)
+
+
+@pytest.fixture(scope="module")
+def tiny_sets() -> tuple:
+    return make_sets(TINY, None, "cpu", **SIZES)
+
+
+# Learning
+
+
+def class_accuracy(trainer: Trainer, data: object) -> float:
+    found = predict(trainer.model, data.frames).argmax(dim=-1)
+    return float((found == data.classes).float().mean())
+
+
+def learns(config: Config, sets: tuple, folder: Path) -> tuple[bool, str]:
+    """Whether cross-entropy falls by a quarter and unseen draws reach three times chance."""
+    trainer = Trainer(config, folder, sets=sets)
+    before = trainer.validate()["loss"]
+    trainer.run()
+    after = min(row["loss"] for row in trainer.history)
+    unseen, _ = make_sets(
+        dataclasses.replace(config, data_seed=99, pairs=400, validation_pairs=1), None, "cpu", **SIZES
+    )
+    share = class_accuracy(trainer, unseen)
+    return after <= 0.75 * before and share >= 3 / 47, f"loss {before:.2f} -> {after:.2f}, unseen {share:.1%}"
+
+
+def test_the_tiny_training_learns_and_shuffled_labels_do_not(tmp_path: Path, tiny_sets: tuple) -> None:
+    learned, said = learns(TINY, tiny_sets, tmp_path / "real")
+    assert learned, said
+    control = dataclasses.replace(TINY, shuffled_labels=True)
+    order = torch.randperm(len(tiny_sets[0]), generator=torch.Generator().manual_seed(0))
+    wrong = dataclasses.replace(tiny_sets[0], classes=tiny_sets[0].classes[order])
+    learned, said = learns(control, (wrong, tiny_sets[1]), tmp_path / "shuffled")
+    assert not learned, said
+
+
+def test_shuffled_labels_are_the_same_labels_in_another_order(quick: Config) -> None:
+    small = dataclasses.replace(quick, pairs=40, validation_pairs=8)
+    real, _ = make_sets(small, None, "cpu", **SIZES)
+    shuffled, _ = make_sets(dataclasses.replace(small, shuffled_labels=True), None, "cpu", **SIZES)
+    assert torch.equal(real.frames, shuffled.frames)
+    assert torch.equal(real.classes.sort().values, shuffled.classes.sort().values)
+    assert not torch.equal(real.classes, shuffled.classes)
+    assert real.hash != shuffled.hash
+
+
+@pytest.mark.parametrize("architecture", ["pgcc", "ngcc", "transformer", "qkgcc"])
+def test_every_network_trains_in_the_same_loop(tmp_path: Path, architecture: str, quick: Config) -> None:
+    options = {
+        "pgcc": {"frame": 256, "dft": 256},
+        "ngcc": {"frame": 256, "dft": 256, "channels": 8, "taps": 63},
+        "transformer": {"frame": 256, "dft": 256, "width": 16, "heads": 2},
+        "qkgcc": TINY.options,
+    }[architecture]
+    config = dataclasses.replace(quick, architecture=architecture, options=options, epochs=1, pairs=32)
+    data = make_sets(config, None, "cpu", frame=256, max_delay=23)
+    best = Trainer(config, tmp_path, sets=data).run()
+    assert best is not None
+    assert np.isfinite(best["train_loss"])
+    model, card = checkpoint.load(tmp_path / BEST)
+    assert card.architecture == architecture
+    assert card.data_hash == data[0].hash
+
+
+# Data
+
+
+def test_frames_of_pairs_are_those_of_their_scenes_whatever_the_batch() -> None:
+    sources = _synthetic("train", "cpu")
+    together = paper.training_pairs(3, np.arange(40), 96, t60=(0.2, 0.3))
+    frames, delays = paper_frames(together, sources, frame=512)
+    alone, delay = paper_frames(paper.training_pairs(3, [17], 96, t60=(0.2, 0.3)), sources, frame=512)
+    torch.testing.assert_close(frames[17], alone[0], atol=1e-4, rtol=1e-3)
+    assert delays[17] == delay[0]
+
+
+def test_validation_pairs_are_other_utterances_and_other_places(sets: tuple) -> None:
+    train, validation = sets
+    assert not set(train.delays.tolist()) & set(validation.delays.tolist())
+    assert torch.equal(train.classes, train.delays.round().long() + 23)
+
+
+def test_swapping_gives_the_mirrored_class(sets: tuple, quick: Config) -> None:
+    seen = {}
+
+    class Spy(torch.nn.Module):
+        def forward(self, frames: torch.Tensor) -> torch.Tensor:
+            seen["frames"] = frames
+            return torch.zeros(len(frames), 47, requires_grad=True)
+
+    spy = Spy()
+    spy.weight = torch.nn.Parameter(torch.zeros(1))
+    taken = step.Step(spy, torch.optim.SGD(spy.parameters(), lr=0.1), sets[0], quick)
+    rows = torch.arange(4)
+    swap = torch.tensor([True, False, True, False])
+    logits = torch.zeros(4, 47)
+    expected = torch.where(swap, 46 - sets[0].classes[rows], sets[0].classes[rows])
+    logits[torch.arange(4), expected] = 50.0
+    spy.forward = lambda frames: (seen.update(frames=frames), logits)[1]
+    assert float(taken._loss(rows, swap)) < 1e-6
+    assert torch.equal(seen["frames"][0], sets[0].frames[0].flip(0))
+    assert torch.equal(seen["frames"][1], sets[0].frames[1])
+
+
+# Going on
+
+
+def final_weights(folder: Path) -> dict[str, torch.Tensor]:
+    return checkpoint.load(folder / LAST)[0].state_dict()
+
+
+def test_a_run_that_was_cut_off_ends_at_the_same_bits(
+    tmp_path: Path, sets: tuple, quick: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = dataclasses.replace(
+        quick, architecture="ngcc", options={"frame": 256, "dft": 256, "channels": 8, "taps": 63}
+    )  # with dropout: its random numbers go on, too
+    Trainer(config, tmp_path / "whole", sets=sets).run()
+    monkeypatch.setattr(loop, "_LOOK_EVERY", 1)
+    runs = 0
+    while Trainer(config, tmp_path / "parts", sets=sets).run(stop_after=0.0) is None:
+        runs += 1
+    assert runs > 20  # in the middle of epochs, too
+    whole, parts = final_weights(tmp_path / "whole"), final_weights(tmp_path / "parts")
+    for name, tensor in whole.items():
+        assert torch.equal(tensor, parts[name]), name
+    rows = [
+        [json.loads(line) for line in (tmp_path / run / METRICS).read_text().splitlines()] for run in ("whole", "parts")
+    ]
+    for one, other in zip(*rows, strict=True):
+        assert one["loss"] == other["loss"]
+        assert one["train_loss"] == pytest.approx(other["train_loss"], rel=1e-5)
+
+
+def test_a_killed_process_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "qkgcc", "train", "tiny", "--out", str(tmp_path / "run"), "--device", "cpu"]
+    command += ["--set", "pairs=64", "--set", "validation_pairs=16", "--set", "batch=4", "--set", "epochs=60"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 90
+    while not (tmp_path / "run" / BEST).exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert (tmp_path / "run" / STATE).exists()
+    assert not (tmp_path / "run" / LAST).exists()
+    before = len((tmp_path / "run" / METRICS).read_text().splitlines())
+    done = subprocess.run([*command, "--stop-after", "1"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "stopped after" in done.stdout or "best.safetensors" in done.stdout
+    assert len((tmp_path / "run" / METRICS).read_text().splitlines()) >= before
+
+
+def test_an_interrupt_saves_the_state(tmp_path: Path, sets: tuple, quick: Config) -> None:
+    trainer = Trainer(quick, tmp_path, sets=sets)
+    real, calls = trainer._step, []
+
+    def interrupted(*arguments: object) -> None:
+        calls.append(1)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        real(*arguments)
+
+    interrupted.total = real.total
+    trainer._step = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        trainer.run()
+    assert Trainer(quick, tmp_path, sets=sets).step == 4
+
+
+@pytest.mark.parametrize("processes", [2])
+def test_several_processes_train_together(tmp_path: Path, processes: int) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        str(processes),
+        "--master-port",
+        "29511",
+    ]
+    command += ["-m", "qkgcc", "train", "tiny", "--out", str(tmp_path / "run"), "--device", "cpu"]
+    command += ["--set", "pairs=64", "--set", "validation_pairs=16", "--set", "batch=8", "--set", "epochs=2"]
+    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "run" / METRICS).read_text().splitlines()]
+    assert [row["epoch"] for row in rows] == [1, 2]
+    assert done.stdout.count("checkpoints:") == 1  # one process speaks for all
+    checkpoint.load(tmp_path / "run" / LAST)
+
+
+# What can be wrong
+
+
+def test_a_folder_of_another_training_is_refused(tmp_path: Path, sets: tuple, quick: Config) -> None:
+    Trainer(quick, tmp_path, sets=sets)
+    with pytest.raises(InputError, match="another epochs, seed"):
+        Trainer(dataclasses.replace(quick, seed=1, epochs=9), tmp_path, sets=sets)
+
+
+def test_other_data_and_a_damaged_state_are_refused(tmp_path: Path, sets: tuple, quick: Config) -> None:
+    Trainer(quick, tmp_path, sets=sets).run()
+    with pytest.raises(InputError, match="trained on other data"):
+        Trainer(quick, tmp_path, sets=(dataclasses.replace(sets[0], hash="f" * 64), sets[1]))
+    (tmp_path / STATE).write_bytes(b"PK not a state")
+    with pytest.raises(InputError, match=r"state\.pt is damaged .* delete it"):
+        Trainer(quick, tmp_path, sets=sets)
+
+
+def test_a_loss_that_is_no_number_stops_the_training(tmp_path: Path, sets: tuple, quick: Config) -> None:
+    broken = dataclasses.replace(sets[0], frames=sets[0].frames * float("nan"))
+    with pytest.raises(InputError, match="no longer finite in epoch 1"):
+        Trainer(quick, tmp_path, sets=(broken, sets[1])).run()
+
+
+def test_too_large_a_batch_says_which_fits(
+    tmp_path: Path, sets: tuple, quick: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer(dataclasses.replace(quick, batch=32), tmp_path, sets=sets)
+    real = type(trainer.model).forward
+
+    def forward(self: torch.nn.Module, frames: torch.Tensor, bins: None = None) -> torch.Tensor:
+        if len(frames) > 10:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(self, frames, bins)
+
+    monkeypatch.setattr(type(trainer.model), "forward", forward)
+    with pytest.raises(InputError, match="a batch of 32 is too large for the memory of cpu; 8 fits: --set batch=8"):
+        trainer.run()
+
+
+def test_a_bank_is_asked_for(quick: Config) -> None:
+    with pytest.raises(InputError, match="needs a bank of utterances: give --bank"):
+        make_sets(dataclasses.replace(quick, sources="bank"), None, "cpu", **SIZES)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_missing_gpu_is_said(tmp_path: Path, quick: Config) -> None:
+    with pytest.raises(InputError, match="no CUDA device"):
+        Trainer(quick, tmp_path, device="cuda")
+
+
+# Settings
+
+
+def test_every_training_that_ships_can_be_built() -> None:
+    for name in configs.names():
+        config = configs.load(name)
+        assert config.name == name
+        with torch.device("meta"):
+            checkpoint.build(config.architecture, config.options)
+
+
+def test_rows_of_tables_differ_from_the_paper_only_where_they_should() -> None:
+    base = configs.load("qkgcc")
+    assert (base.pairs, base.batch, base.epochs, base.learning_rate, base.swap) == (110_000, 32, 30, 1e-3, True)
+    for name in configs.names():
+        config = configs.load(name)
+        if name == "tiny":
+            continue
+        same = ("pairs", "batch", "epochs", "learning_rate", "swap", "data_seed", "t60", "snr", "sources")
+        assert all(getattr(config, field) == getattr(base, field) for field in same), name
+
+
+def test_settings_can_be_changed_and_based_on_others(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('base = "qkgcc-b16"\nname = "mine"\nepochs = 2\noptions = { heads = 2 }\n')
+    config = configs.load(tmp_path / "mine.toml", ["options.width=64", "precision=bf16", "snr=[0, 10]"])
+    assert config.options == {"radius": 16, "heads": 2, "width": 64}
+    assert (config.epochs, config.precision, config.snr) == (2, "bf16", (0, 10))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("epoch=3", "there is no setting epoch; there are"),
+        ("epochs=three", "epochs is 'three'; expected a whole number"),
+        ("epochs=0", "epochs is 0; expected at least 1"),
+        ("epochs=true", "expected a whole number"),
+        ("batch=200000", "do not fill one batch"),
+        ("precision=fp8", "known are float32, tf32, bf16"),
+        ("t60=[1.0, 0.5]", "expected a rising pair"),
+        ("learning_rate=-1", "positive"),
+        ("epochs", "is no change of a setting"),
+    ],
+)
+def test_bad_settings_are_one_sentence(change: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        configs.load("qkgcc", [change])
+
+
+def test_bad_files_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no training 'nothing'; there are ngcc"):
+        configs.load("nothing")
+    path = tmp_path / "a.toml"
+    path.write_text("name = ")
+    with pytest.raises(InputError, match="not a TOML file"):
+        configs.load(path)
+    path.write_text('base = "a.toml"\nname = "a"\n')
+    with pytest.raises(InputError, match="based on itself"):
+        configs.load(path)
