@@ -75,7 +75,8 @@ class Trainer:
         _check_device(self.device)
         self.model = _fresh_model(config).to(self.device)
         if self.device.type == "cuda" and hasattr(self.model, "folded"):
-            self.model.folded = True  # the same function of the same parameters, in less than two thirds of the time
+            # The same function of the same parameters, in less than two thirds of the time.
+            setattr(self.model, "folded", True)  # noqa: B010 - to mypy, every attribute is a module
         options: Any = self.model.options
         self.delays = np.asarray(options.delays, dtype=np.float64)
         self.data, self.validation = sets or make_sets(
