@@ -29,14 +29,15 @@ def torchrir_responses(scene: Scene) -> Callable[[], object]:
     from torchrir.config import SimulationConfig
     from torchrir.sim import simulate
 
-    beta = [float(np.sqrt(1 - scene.absorption))] * 6
+    absorption, _, order = scene.walls
+    beta = [float(np.sqrt(1 - absorption))] * 6
     there = torchrir.StaticScene(
         room=torchrir.Room.shoebox(size=scene.room.tolist(), fs=scene.sample_rate, beta=beta),
         sources=torchrir.Source.from_positions(scene.sources[0].path.tolist()),
         mics=torchrir.MicrophoneArray.from_positions(scene.microphones.tolist()),
     )
-    samples = response_length(scene.room, scene.order, scene.sample_rate)
-    config = SimulationConfig(max_order=scene.order, nsample=samples)
+    samples = response_length(scene.room, order, scene.sample_rate)
+    config = SimulationConfig(max_order=order, nsample=samples)
     return lambda: simulate(there, config)
 
 
@@ -67,7 +68,7 @@ def measure(t60: float) -> list[dict[str, object]]:
         rows.append(
             {
                 "T60 (s)": t60,
-                "images": count_images(scene.order),
+                "images": count_images(scene.walls[2]),
                 "engine": name,
                 "rooms a second": 1 / float(np.median(values)),
                 "times pyroomacoustics": times,

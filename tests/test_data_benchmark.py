@@ -1,5 +1,6 @@
 """The frozen benchmark is what its manifest says, to the bit."""
 
+import copy
 import hashlib
 import json
 from pathlib import Path
@@ -105,12 +106,66 @@ class TestOnDisk:
         off = rendering.render(small, bank, "cpu", cache=tmp_path)
         assert off == {"0/0.2": 0.0, "6/0.2": 0.0}
         folder = rendering.benchmark_folder(small, "cpu", tmp_path)
-        assert sorted(path.name for path in folder.iterdir()) == ["snr00-t60_0.2.npy", "snr06-t60_0.2.npy"]
+        assert sorted(path.name for path in folder.glob("*.npy")) == ["snr00-t60_0.2.npy", "snr06-t60_0.2.npy"]
         rendering.cell_path(folder, 6, 0.2).unlink()
         assert list(rendering.render(small, bank, "cpu", cache=tmp_path)) == ["6/0.2"]
         assert rendering.render(small, bank, "cpu", cache=tmp_path) == {}
         frames = rendering.load_cell(small, "cpu", 6, 0.2, tmp_path)
         assert fingerprint(np.asarray(frames), 48)["sha256"] == rendering.fingerprints(small)["6/0.2"]["sha256"]
+
+    @pytest.mark.parametrize("damage", ["truncated", "altered", "empty", "another array", "no array"])
+    def test_a_damaged_cell_is_never_read_and_rendered_again(
+        self, small: Benchmark, bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+    ) -> None:
+        monkeypatch.setattr(rendering, "SNRS", SNRS[:1])
+        made = [small.frames(small.clean(bank, 0.2, engine="cpu"), 0, 0.2)]
+        monkeypatch.setattr(Benchmark, "clean", lambda *_, **__: None)
+        monkeypatch.setattr(Benchmark, "frames", lambda *_: made[0])
+        rendering.render(small, bank, "cpu", cache=tmp_path)
+        path = rendering.cell_path(rendering.benchmark_folder(small, "cpu", tmp_path), 0, 0.2)
+        content = path.read_bytes()
+        middle = len(content) // 2
+        wrong = {
+            "truncated": content[:middle],
+            "altered": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+            "empty": b"",
+            "another array": b"",
+            "no array": b"\x80\x04K\x01.",  # a pickle
+        }
+        path.write_bytes(wrong[damage])
+        if damage == "another array":
+            np.save(path, made[0][:5])
+        with pytest.raises(InputError, match=r"is damaged, or not what was rendered: render it again with `qkgcc data"):
+            rendering.load_cell(small, "cpu", 0, 0.2, tmp_path)
+        assert list(rendering.render(small, bank, "cpu", cache=tmp_path)) == ["0/0.2"]
+        assert path.read_bytes() == content
+        assert np.array_equal(rendering.load_cell(small, "cpu", 0, 0.2, tmp_path), made[0])
+
+    def test_cells_that_are_not_bit_equal_are_known_by_their_own_hash(
+        self, small: Benchmark, bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As a GPU renders them: near enough, and different every time."""
+        monkeypatch.setattr(rendering, "SNRS", SNRS[:1])
+        frames = small.frames(small.clean(bank, 0.2, engine="cpu"), 0, 0.2)
+        frames[0, 0, 0] += 1
+        monkeypatch.setattr(Benchmark, "clean", lambda *_, **__: None)
+        monkeypatch.setattr(Benchmark, "frames", lambda *_: frames)
+        assert 0 < rendering.render(small, bank, "cpu", cache=tmp_path)["0/0.2"] < 1e-3
+        assert rendering.render(small, bank, "cpu", cache=tmp_path) == {}
+        assert np.array_equal(rendering.load_cell(small, "cpu", 0, 0.2, tmp_path), frames)
+        path = rendering.cell_path(rendering.benchmark_folder(small, "cpu", tmp_path), 0, 0.2)
+        path.with_suffix(".sha256").unlink()
+        monkeypatch.setattr(rendering, "_found_whole", set())  # as another process sees it
+        assert list(rendering.render(small, bank, "cpu", cache=tmp_path)) == ["0/0.2"]
+
+    def test_the_bank_is_checked_even_when_every_cell_is_there(
+        self, small: Benchmark, bank: Bank, tmp_path: Path
+    ) -> None:
+        rendering.render(small, bank, "cpu", cache=tmp_path)
+        other = copy.copy(bank)
+        other.content_hashes = ["0" * 64] * len(bank)
+        with pytest.raises(InputError, match="is not what paper-noise was made of"):
+            rendering.render(small, other, "cpu", cache=tmp_path)
 
     def test_a_cell_that_is_not_there_says_how_to_get_it(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="render it with `qkgcc data benchmark paper-test"):

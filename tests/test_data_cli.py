@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from qkgcc.cli.data import app
@@ -52,6 +53,25 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
 def test_a_corpus_that_is_there_is_not_downloaded_again(tmp_path: Path) -> None:
     make_librispeech(tmp_path, {"61": [2.5]})
     assert "is there already" in run("download", "--set", "test-clean", "--out", tmp_path)
+
+
+def test_a_benchmark_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    make_clips(tmp_path / "noise" / "made", {"a.wav": 3.0})
+    run("bank", "--set", "noise", "--out", tmp_path / "bank", "--data", tmp_path)
+    cache = tmp_path / "cache"
+    mistakes = {
+        ("paper-noise", "cpu"): "holds no utterance",
+        ("general-test", "cpu"): "general-test needs .*, which is not in the banks",
+        ("paper-noise", "fast"): "unknown engine 'fast'",
+        ("paper-noise", "reference"): "is rendered by the cpu engine .* or the gpu engine",
+        ("general-test", "reference"): "is rendered by the cpu engine .* or the gpu engine",
+    }
+    if not torch.cuda.is_available():
+        mistakes["paper-noise", "gpu"] = "torch finds none on this machine"
+    for (name, engine), message in mistakes.items():
+        with pytest.raises(InputError, match=message):
+            run("benchmark", name, "--bank", tmp_path / "bank", "--engine", engine, "--cache", cache)
+    assert not cache.exists()
 
 
 def test_help_shows_examples() -> None:

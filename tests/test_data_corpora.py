@@ -8,7 +8,7 @@ import soundfile
 from numpy.typing import NDArray
 
 from qkgcc.data import corpora, librispeech, musan, splits
-from qkgcc.data.utterances import read_samples
+from qkgcc.data.utterances import Utterance, read_samples
 from qkgcc.errors import InputError
 
 SPEAKERS = """; ID |SEX| SUBSET | MINUTES | NAME
@@ -175,6 +175,25 @@ def test_the_papers_speakers_validate_and_test_and_34_train(corpora: Path) -> No
     assert groups["validation"] == {"260", "672", "908"}
     assert groups["test"] == {"61", "121", "237"}
     assert len(groups["train"]) == 34
+
+
+def test_a_whole_test_clean_leaves_as_many_utterances_as_the_paper_counts() -> None:
+    """1892, 188 and 216 of the original files; of lossy copies a few less, such as 1872, 186 and 216."""
+
+    def corpus(suffix: str) -> list[Utterance]:
+        groups = ["61"] * 300 + ["260"] * 220 + ["1089"] * 2100
+        return [Utterance(f"{i}", Path(f"{i}{suffix}"), g, "speech", "CC BY 4.0") for i, g in enumerate(groups)]
+
+    def kept(train: int, validation: int, test: int) -> list[str]:
+        return ["train"] * train + ["validation"] * validation + ["test"] * test
+
+    splits.check_counts("test-clean", corpus(".flac"), kept(1892, 188, 216))
+    splits.check_counts("test-clean", corpus(".opus"), kept(1872, 186, 216))
+    splits.check_counts("test-clean", corpus(".flac")[:-1], kept(3, 2, 1))  # a part of it
+    splits.check_counts("dev-clean", corpus(".flac"), kept(3, 2, 1))
+    for suffix, counts in ((".flac", (1872, 186, 216)), (".flac", (1892, 188, 215)), (".opus", (1800, 186, 216))):
+        with pytest.raises(InputError, match="utterances of test-clean; the paper counts"):
+            splits.check_counts("test-clean", corpus(suffix), kept(*counts))
 
 
 def test_every_reader_of_dev_clean_trains(corpora: Path) -> None:

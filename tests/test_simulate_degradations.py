@@ -98,6 +98,13 @@ def test_the_recording_has_the_level_that_was_drawn_whatever_came_before() -> No
     np.testing.assert_allclose(apply(1000 * audio, spoiled, RATE), recorded, atol=1e-12)
 
 
+def test_torch_takes_the_numbers_of_a_scene() -> None:
+    """They are read-only, of which torch would warn."""
+    audio = noise()
+    recorded = apply(torch.from_numpy(audio), Degradations(gain=[3, -3], level=-20.0), RATE)
+    np.testing.assert_allclose(recorded.numpy(), apply(audio, Degradations(gain=[3, -3], level=-20.0), RATE), atol=1e-9)
+
+
 def test_silence_has_no_level() -> None:
     np.testing.assert_array_equal(set_level(np.zeros((2, 10)), np.asarray(-20.0)), np.zeros((2, 10)))
 
@@ -143,6 +150,10 @@ def test_a_batch_is_spoiled_row_by_row_and_alike_in_torch() -> None:
         ({"clipped": 1.0}, "cannot be clipped"),
         ({"band": (4000.0, 300.0)}, "lets nothing pass"),
         ({"peak_frequency": [0.0]}, "expected more than 0"),
+        ({"gain": [0.0, math.nan]}, "the gain of microphones"),
+        ({"tilt": math.inf}, "the tilt of microphones"),
+        ({"position_error": [[0.0, math.nan, 0.0]]}, "the position error of microphones"),
+        ({"level": math.nan}, "the level of a recording is nan dB"),
     ],
 )
 def test_impossible_degradations_are_refused(wrong: dict, message: str) -> None:

@@ -1,5 +1,6 @@
 """The engines give the same response, and the direct path arrives when it should."""
 
+import math
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 from qkgcc import InputError
 from qkgcc.simulate import cpu, paper
 from qkgcc.simulate.engines import best_engine, responses
-from qkgcc.simulate.rooms import count_images, response_length, sabine
+from qkgcc.simulate.rooms import count_images, response_length, sabine, sabine_t60
 from qkgcc.simulate.scenes import Scene, Source
 
 RATE = 16000
@@ -129,6 +130,25 @@ for i in range(3):
     assert max(errors) < 2e-4
 
 
+def test_a_response_shorter_than_its_images_is_cut_where_it_was_asked_to_end() -> None:
+    """Images of order 150 arrive for three seconds; the first sixteenth of one is asked for."""
+    room, source, microphone = np.array([7.0, 5, 3]), np.array([[1.0, 1, 1]]), np.array([[3.0, 2, 1]])
+    common = {"sample_rate": RATE, "speed_of_sound": 343.0}
+    short = cpu.responses(room, 0.9, 150, source, microphone, samples=1000, **common)
+    assert short.shape == (1, 1, 1000)
+    longer = cpu.responses(room, 0.9, 150, source, microphone, samples=4000, **common)
+    np.testing.assert_allclose(short[..., :800], longer[..., :800], atol=0.02 * np.abs(longer).max())
+
+
+def test_a_gpu_that_is_not_there_is_said() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has one")
+    with pytest.raises(InputError, match="the gpu engine needs a GPU, and torch finds none"):
+        responses(scene(0.2, paper.TRAIN_ROOM, paper.TRAIN_MICROPHONES), "gpu")
+
+
 def test_an_unknown_engine_is_said() -> None:
     with pytest.raises(InputError, match="unknown engine 'fast'; known are reference, cpu, gpu"):
         responses(scene(0.2, paper.TRAIN_ROOM, paper.TRAIN_MICROPHONES), "fast")
@@ -168,6 +188,10 @@ class TestRooms:
                 r"7 x 5 x 3 m cannot have a T60 of 0\.05 s.*the shortest it can have is 0\.12 s",
             ),
             (-1, (7, 5, 3), "T60 is -1 s"),
+            (math.inf, (7, 5, 3), "T60 is inf s; expected 0 or more, and finite"),
+            (math.nan, (7, 5, 3), "T60 is nan s"),
+            (0.5, (7, math.inf, 3), "all positive and finite"),
+            (0.5, (7, math.nan, 3), "all positive and finite"),
             (0.5, (7, 0, 3), "three sides in metres, all positive"),
             (0.5, (7, 5), "three sides"),
         ],
@@ -176,8 +200,88 @@ class TestRooms:
         with pytest.raises(InputError, match=message):
             sabine(t60, room)
 
+    def test_absorption_and_t60_are_two_ways_to_say_the_same(self) -> None:
+        room = (7, 5, 3)
+        for t60 in (0.2, 0.6, 1.0):
+            absorption, order = sabine(t60, room)
+            again, same = sabine_t60(absorption * (1 - 1e-9), room)
+            assert again == pytest.approx(t60)
+            assert same in (order, order + 1)
+        for absorption in (0.0, -0.1, 1.1, math.nan):
+            with pytest.raises(InputError, match="expected more than 0, at most 1"):
+                sabine_t60(absorption, room)
+
 
 class TestScenes:
+    def test_walls_are_given_by_t60_or_absorption_and_sound_the_same(self) -> None:
+        source = Source("a", [2, 1, 1])
+        rest = (paper.TRAIN_MICROPHONES, (source,), 0)
+        asked = Scene(paper.TRAIN_ROOM, 0.3, *rest)
+        absorption, t60, order = asked.walls
+        assert t60 == 0.3
+        given = Scene(paper.TRAIN_ROOM, None, *rest, absorption=absorption)
+        assert given.walls[0] == absorption
+        assert given.walls[1] == pytest.approx(0.3)
+        assert given.walls[2] == order
+        np.testing.assert_allclose(responses(given, "cpu")[0], responses(asked, "cpu")[0], atol=1e-9)
+        deaf = responses(Scene(paper.TRAIN_ROOM, None, *rest, absorption=1.0), "cpu")[0]
+        open_field = responses(Scene(paper.TRAIN_ROOM, 0.0, *rest), "cpu")[0]
+        shared = open_field.shape[-1]
+        np.testing.assert_allclose(deaf[..., :shared], open_field, atol=1e-3 * np.abs(open_field).max())
+
+    @pytest.mark.parametrize(("t60", "absorption", "given"), [(0.3, 0.5, "both"), (None, None, "neither")])
+    def test_walls_are_given_once(self, t60: float | None, absorption: float | None, given: str) -> None:
+        with pytest.raises(InputError, match=f"a T60 or an absorption of its walls; got {given}"):
+            Scene(
+                paper.TRAIN_ROOM, t60, paper.TRAIN_MICROPHONES, (Source("a", [2, 1, 1]),), snr=0, absorption=absorption
+            )
+
+    @pytest.mark.parametrize(
+        ("wrong", "message"),
+        [
+            (
+                {"sources": (Source("a", [3.5, 2.75, 1.5]),)},
+                r"source 0 at \(3.5, 2.75, 1.5\) m is where microphone 1 is",
+            ),
+            ({"sample_rate": 0}, "the sample rate is 0 Hz"),
+            ({"speed_of_sound": 0.0}, "the speed of sound is 0 m/s"),
+            ({"snr": math.nan}, "the SNR is nan dB"),
+            ({"noise_slope": math.nan}, "the slope of the noise is nan"),
+            ({"t60": math.inf}, "T60 is inf s"),
+            ({"room": [7.0, math.inf, 3.0]}, "all positive and finite"),
+        ],
+    )
+    def test_numbers_that_make_no_sense_are_said(self, wrong: dict, message: str) -> None:
+        usual = {
+            "room": paper.TRAIN_ROOM,
+            "t60": 0.3,
+            "microphones": paper.TRAIN_MICROPHONES,
+            "sources": (Source("a", [2, 1, 1]),),
+            "snr": 0.0,
+        }
+        with pytest.raises(InputError, match=message):
+            Scene(**(usual | wrong))
+
+    def test_sources_that_make_no_sense_are_said(self) -> None:
+        with pytest.raises(InputError, match="the level of a source is nan dB"):
+            Source("a", [1, 1, 1], level=math.nan)
+        for start in (-0.1, 1.1, math.nan):
+            with pytest.raises(InputError, match=r"expected 0 .* to 1"):
+                Source("a", [1, 1, 1], start=start)
+        with pytest.raises(InputError, match="rising times"):
+            Source("a", [[1, 1, 1], [2, 1, 1]], [0.0, math.inf])
+
+    def test_nothing_can_be_written_into_a_scene(self) -> None:
+        room = np.array([7.0, 5, 3])
+        made = Scene(room, 0.3, paper.TRAIN_MICROPHONES, (Source("a", [2, 1, 1]),), snr=0)
+        room[0] = 100.0
+        assert made.room[0] == 7
+        arrays = (made.room, made.microphones, made.sources[0].path, made.sources[0].times, made.degradations.gain)
+        constants = (paper.TRAIN_ROOM, paper.TRAIN_MICROPHONES, paper.TEST_ROOM, paper.TEST_MICROPHONES)
+        for values in (*arrays, *constants):
+            with pytest.raises(ValueError, match="read-only"):
+                values[:] = 1.0
+
     def test_what_is_outside_the_room_is_said(self) -> None:
         with pytest.raises(InputError, match=r"source 0 at \(8, 1, 1\) m is outside the room of 7 x 5 x 3 m"):
             Scene(paper.TRAIN_ROOM, 0.3, paper.TRAIN_MICROPHONES, (Source("a", [8, 1, 1]),), snr=0)

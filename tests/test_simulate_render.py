@@ -122,6 +122,15 @@ def test_a_source_begins_where_it_is_told_to_and_ends_in_silence() -> None:
     assert np.abs(short[:, 6000:]).max() < 0.05  # what is left is the ringing of the 10 Hz high-pass
 
 
+def test_the_silence_behind_a_short_signal_does_not_make_it_louder() -> None:
+    signal = np.random.default_rng(0).standard_normal(RATE)
+    place = scene().sources[0].path
+    long, short = (
+        render(scene(Source("x", place)), lambda id: signal, seconds).audio[0, :RATE] for seconds in (1.0, 3.0)
+    )
+    np.testing.assert_allclose(long, short, atol=1e-4)
+
+
 def test_a_silent_first_source_is_an_error_and_a_silent_interferer_is_not() -> None:
     rest = scene().sources[0].path
     with pytest.raises(InputError, match="none-0 is silent"):
@@ -189,8 +198,11 @@ def test_gains_can_be_read_from_the_recording() -> None:
 # On the way
 
 
-@pytest.mark.parametrize("frequency", [500.0, 2000.0])
-def test_a_walking_tone_has_the_true_delay_and_level_at_every_moment_and_no_clicks(frequency: float) -> None:
+@pytest.mark.parametrize(("frequency", "ripple"), [(500.0, 0.03), (2000.0, 0.03), (7000.0, 0.06)])
+def test_a_walking_tone_has_the_true_delay_and_level_at_every_moment_and_no_clicks(
+    frequency: float, ripple: float
+) -> None:
+    """Up to 7 kHz its level stays within half a decibel: the points of the path are close enough not to comb it."""
     drawn = scene(walk(f"tone-{frequency}"))
     rendered = render(drawn, sound, SECONDS)
     phasor = hilbert(rendered.audio.astype(np.float64))
@@ -202,11 +214,23 @@ def test_a_walking_tone_has_the_true_delay_and_level_at_every_moment_and_no_clic
     distance = np.linalg.norm(source.path - MICROPHONES[0], axis=1)
     then = np.interp(TIMES, source.times + distance / 343, distance)
     level = (np.abs(phasor[0]) * then)[calm]
-    assert np.abs(level / np.median(level) - 1).max() < 0.03
-    # A click is a broad spectrum: nothing but the tone is left, to 50 dB.
+    assert np.abs(level / np.median(level) - 1).max() < ripple
+    # A click is a broad spectrum: nothing but the tone is left, to 50 dB (and the ripple's lines beside it, to 30).
     power = np.abs(np.fft.rfft(rendered.audio[0] * np.hanning(SAMPLES))) ** 2
     away = np.abs(np.fft.rfftfreq(SAMPLES, 1 / RATE) - frequency) > 150
-    assert power[away].sum() < 1e-5 * power.sum()
+    assert power[away].sum() < (1e-5 if frequency < 4000 else 1e-3) * power.sum()
+
+
+def test_a_tone_that_comes_closer_is_not_combed_either() -> None:
+    """Straight towards the microphones, where the path's steps make the most of a delay."""
+    first, last = np.array([3.0, 4.2, 1.5]), np.array([3.0, 2.6, 1.5])
+    points = 1 + math.ceil(1.6 / STEP)
+    source = Source("tone-7000", np.linspace(first, last, points), np.linspace(0, SECONDS, points))
+    audio = render(scene(source, microphones=MICROPHONES[:1]), sound, SECONDS).audio[0]
+    distance = np.linalg.norm(source.path - MICROPHONES[0], axis=1)
+    then = np.interp(TIMES, source.times + distance / 343, distance)
+    level = 20 * np.log10(np.abs(hilbert(audio.astype(np.float64))) * then)[1600:-1600]
+    assert level.max() - level.min() < 0.6
 
 
 def test_the_energy_of_a_walking_noise_does_not_jump() -> None:
@@ -246,7 +270,7 @@ def test_what_was_said_at_a_place_keeps_arriving_from_there() -> None:
 
 def test_coarse_late_reverberation_is_as_loud_and_leaves_the_early_sound_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     microphones = np.array([[2.3, 1.7, 1.1], [3.9, 3.1, 1.7]])  # in no plane of symmetry
-    drawn = scene(walk("early-1"), t60=0.6, microphones=microphones)
+    drawn = scene(walk("early-1", speed=0.4), t60=0.5, microphones=microphones)
     recordings = []
     for step in (LATE_STEP, 0.0):
         monkeypatch.setattr("qkgcc.simulate.render.LATE_STEP", step)
@@ -255,14 +279,14 @@ def test_coarse_late_reverberation_is_as_loud_and_leaves_the_early_sound_alone(m
         recordings.append(separate[0].astype(np.float64))
     silent = slice(round((0.5 + EARLY + 0.01) * RATE), None)  # the source has ceased: nothing but late reverberation
     coarse, fine = (20 * np.log10(audio[:, silent].std()) for audio in recordings)
-    assert coarse == pytest.approx(fine, abs=1.0)
+    assert coarse == pytest.approx(fine, abs=1.3)
     early = slice(0, round(EARLY * RATE))  # nothing late has arrived yet
     coarse, fine = (audio[:, early] / audio[:, early].std() for audio in recordings)
     np.testing.assert_allclose(coarse, fine, atol=0.01)
 
 
 def test_paths_are_thinned_at_their_own_pace() -> None:
-    even = walk("white-1", speed=0.5)  # 51 points 2 cm apart
+    even = walk("white-1", speed=0.5, step=0.02)  # 51 points
     few = _thinned(even)
     assert len(few.path) == 11
     np.testing.assert_allclose(np.diff(few.path[:, 1]), 0.1, atol=1e-9)

@@ -116,8 +116,9 @@ def plot_scene(
     early.set(xlabel="time in ms", ylabel="response")
     early.set_title(f"delay {float(scene.delay()[0]):+.2f} samples (positive: microphone 0 later)", loc="left")
     early.legend()
-    if scene.t60:
-        decay.plot([0, scene.t60], [0, -60], "--", color="black", label=f"T60 {scene.t60:.2f} s asked (Sabine)")
+    _, t60, _ = scene.walls
+    if t60:
+        decay.plot([0, t60], [0, -60], "--", color="black", label=f"T60 {t60:.2f} s asked (Sabine)")
     decay.set(ylim=(-70, 3), xlabel="time in s", ylabel="energy decay in dB")
     decay.legend()
     if path is not None:
@@ -132,8 +133,10 @@ def _rectangle(sides: npt.NDArray[Any]) -> Any:
 
 
 def check_plotting(path: str | Path) -> None:
-    """An error now rather than after long work: without matplotlib, or without the folder of the picture."""
-    new_figure((1, 1))
+    """An error now rather than after long work: without matplotlib, the folder of the picture or a suffix it knows."""
+    kinds = new_figure((1, 1)).canvas.get_supported_filetypes()
+    if Path(path).suffix.removeprefix(".").lower() not in kinds:
+        raise InputError(f"cannot write {path}: its suffix is no kind of picture; give .png, .svg or .pdf")
     folder = Path(path).parent
     if not folder.is_dir():
         raise InputError(f"cannot write {path}: the folder {folder} does not exist")

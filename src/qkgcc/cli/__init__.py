@@ -1,6 +1,7 @@
 """The command line: `qkgcc estimate`, `doctor`, `methods`, `demo`, `simulate`, `data`, `train`, `reproduce`.
 
-Exit codes: 0 done; 1 done, but some of several inputs failed (or `doctor` found something); 2 nothing could be done.
+Exit codes: 0 done; 1 done, but some of several inputs failed (or `doctor` found something); 2 nothing could be done;
+130 interrupted.
 """
 
 import io
@@ -13,6 +14,9 @@ import typer
 
 from qkgcc.cli import data, demo, doctor, estimate, methods, reproduce, simulate, train
 from qkgcc.errors import InputError, MissingExtraError
+
+INTERRUPTED = 130
+"""The exit code of a command that was stopped with Ctrl-C, as of any other."""
 
 app = typer.Typer(
     help="Time delay between two microphones. Positive: the first channel hears the source later.",
@@ -64,6 +68,10 @@ def main() -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - what is left in the buffer cannot be written either
         typer.echo(f"error: cannot write the output: {error.strerror or error}", err=True)
         sys.exit(2)
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:  # typer has caught the Ctrl-C, and says nothing
+            typer.echo("interrupted", err=True)
+        raise
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)

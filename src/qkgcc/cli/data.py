@@ -126,7 +126,7 @@ def benchmark(
 ) -> None:
     """Render a frozen benchmark into the cache and check it against its fingerprints.
 
-    An interrupted run goes on where it stopped.
+    An interrupted run goes on where it stopped. What is in the cache already is checked, and rendered again if damaged.
 
     Examples:
 
@@ -137,9 +137,10 @@ def benchmark(
     from qkgcc.data import general_benchmark, rendering
     from qkgcc.data.banks import Bank
     from qkgcc.data.benchmark import NAMES, T60S, Benchmark
-    from qkgcc.simulate.engines import best_engine
+    from qkgcc.simulate.engines import best_engine, check_engine
 
     chosen = engine or best_engine()
+    check_engine(chosen)
     banks = [Bank.load(path) for path in bank]
     made: Benchmark | general_benchmark.GeneralBenchmark
     with progress_bar() as bar:
@@ -158,7 +159,8 @@ def benchmark(
             off = rendering.render(made, banks[0], chosen, cache=cache, progress=lambda: bar.advance(task))
     equal = sum(value == 0 for value in off.values())
     typer.echo(
-        f"{rendering.benchmark_folder(made, chosen, cache)}: {len(off)} parts rendered, {equal} of them bit-equal"
+        f"{rendering.benchmark_folder(made, chosen, cache)}: {len(off)} parts rendered, {equal} of them bit-equal; "
+        f"{len(rendering.fingerprints(made)) - len(off)} were there already and whole"
     )
     if equal < len(off):
         typer.echo(f"largest difference of the others: {max(off.values()):.1e} of their level")

@@ -19,10 +19,34 @@ from numpy.typing import ArrayLike, NDArray
 
 from qkgcc.data.spectra import BINS
 from qkgcc.data.splits import SPLITS
+from qkgcc.data.utterances import SAMPLE_RATE
 from qkgcc.errors import InputError
+from qkgcc.interrupts import interrupts_wait
 
 FORMAT = 1
-_KEYS = {"set", "sample_rate", "recipe", "audio", "spectra", "left_out", "utterances"}
+_AGAIN = "build or copy the bank again"
+_PLACE: dict[str, type] = {"offset": int, "bytes": int}
+_AUDIO: dict[str, type] = {"bytes": int, "sha256": str}
+_KEYS: dict[str, type] = {
+    "set": str,
+    "sample_rate": int,
+    "recipe": dict,
+    "audio": dict,
+    "spectra": dict,
+    "left_out": list,
+    "utterances": list,
+}
+_ROW: dict[str, type] = {
+    **_PLACE,
+    "id": str,
+    "group": str,
+    "split": str,
+    "kind": str,
+    "licence": str,
+    "samples": int,
+    "whole_samples": int,
+    "sha256": str,
+}
 
 
 class Bank:
@@ -55,8 +79,12 @@ class Bank:
         self._number = {id: number for number, id in enumerate(self.ids)}
 
     @classmethod
-    def load(cls, path: str | Path, *, verify: bool = False) -> "Bank":
-        """A bank by its name, with or without suffix. Sizes are always checked, the audio's hash with `verify`."""
+    def load(cls, path: str | Path, *, verify: bool = True) -> "Bank":
+        """A bank by its name, with or without suffix. The index and the sizes are always checked.
+
+        Args:
+            verify: check the audio's hash, too: 0.1 s for test-clean.
+        """
         audio, index = bank_files(path)
         for wanted, partner in ((index, audio), (audio, index)):
             if not wanted.is_file():
@@ -70,6 +98,8 @@ class Bank:
         with audio.open("rb") as file:
             file.seek(place["offset"])
             spectra = np.frombuffer(file.read(place["bytes"]), dtype="<f4").reshape(-1, BINS)
+        if not (np.isfinite(spectra) & (spectra >= 0)).all():
+            raise InputError(f"{audio} holds power spectra that are negative or no numbers: {_AGAIN}")
         return cls(audio, content, hashlib.sha256(text).hexdigest(), spectra.astype(np.float32))
 
     def __len__(self) -> int:
@@ -97,13 +127,12 @@ class Bank:
             stream = io.BytesIO(file.read(size))
         wanted = int(self.samples[i]) if samples is None else min(samples, int(self.samples[i]))
         try:
-            signal, _ = soundfile.read(stream, frames=wanted, dtype="float32")
+            with interrupts_wait():
+                signal, _ = soundfile.read(stream, frames=wanted, dtype="float32")
         except (soundfile.SoundFileError, RuntimeError):
             signal = np.empty(0, dtype=np.float32)
         if signal.shape != (wanted,):
-            raise InputError(
-                f"{self.path}: {self.ids[i]} cannot be decoded, the bank is damaged: build or copy it again"
-            )
+            raise InputError(f"{self.path}: {self.ids[i]} cannot be decoded, the bank is damaged: {_AGAIN}")
         return np.asarray(signal, dtype=np.float32)
 
     def stack(self, indices: ArrayLike, samples: int, jobs: int | None = None) -> NDArray[np.float32]:
@@ -133,21 +162,60 @@ def bank_files(path: str | Path) -> tuple[Path, Path]:
 
 
 def _checked_index(path: Path, text: bytes) -> dict[str, Any]:
-    damaged = InputError(f"{path} is no index of a bank, or a damaged one: build or copy the bank again")
+    damaged = f"{path} is no index of a bank, or a damaged one"
     try:
         content = json.loads(text)
     except ValueError:
-        raise damaged from None
+        content = None
     if not isinstance(content, dict) or "format" not in content:
-        raise damaged
+        raise InputError(f"{damaged}: {_AGAIN}")
     if content["format"] != FORMAT:
         raise InputError(
             f"{path} is a bank of format {content['format']}; this qkgcc reads format {FORMAT}: "
             "build it again with this version"
         )
-    if not content.keys() >= _KEYS:
-        raise damaged
+    fault = _fault(content)
+    if fault:
+        raise InputError(f"{damaged} ({fault}): {_AGAIN}")
     return content
+
+
+def _fault(content: dict[str, Any]) -> str | None:
+    """What is wrong with an index, if anything: everything that is read of it later is there and fits together."""
+    fault = _mistyped(content, _KEYS) or _mistyped(content["audio"], _AUDIO) or _mistyped(content["spectra"], _PLACE)
+    if fault:
+        return fault
+    rows, size = content["utterances"], content["audio"]["bytes"]
+    for number, row in enumerate(rows):
+        fault = _mistyped(row, _ROW)
+        if fault:
+            return f"utterance {number}: {fault}"
+        if row["split"] not in SPLITS:
+            return f"utterance {number}: there is no split {row['split']!r}"
+        if not 0 < row["samples"] <= row["whole_samples"]:
+            return f"utterance {number} keeps {row['samples']} of {row['whole_samples']} samples"
+    if len({row["id"] for row in rows}) < len(rows):
+        return "an id is there twice"
+    if not all(isinstance(row, dict) for row in content["left_out"]):
+        return "left_out is no list of rows"
+    if content["sample_rate"] != SAMPLE_RATE:
+        return f"a sample rate of {content['sample_rate']} Hz; banks have {SAMPLE_RATE}"
+    if content["spectra"]["bytes"] != len(rows) * BINS * 4:
+        return f"the spectra are not {BINS} numbers for each of {len(rows)} utterances"
+    places = [(place["offset"], place["bytes"]) for place in (content["spectra"], *rows)]
+    if any(offset < 0 or length <= 0 or offset + length > size for offset, length in places):
+        return "a place outside the audio file"
+    return None
+
+
+def _mistyped(values: Any, types: dict[str, type]) -> str | None:
+    """Which key is missing or of another type."""
+    for key, kind in types.items():
+        if not isinstance(values, dict) or key not in values:
+            return f"{key} is missing"
+        if type(values[key]) is not kind:
+            return f"{key} is {values[key]!r:.40}"
+    return None
 
 
 def _check_audio(path: Path, expected: dict[str, Any], verify: bool) -> None:
@@ -161,4 +229,4 @@ def _check_audio(path: Path, expected: dict[str, Any], verify: bool) -> None:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if found != expected["sha256"]:
-            raise InputError(f"{path} is damaged: its SHA-256 is not that of its index; build or copy the bank again")
+            raise InputError(f"{path} is damaged: its SHA-256 is not that of its index; {_AGAIN}")

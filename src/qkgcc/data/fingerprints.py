@@ -27,9 +27,14 @@ Floats = npt.NDArray[np.float64]
 def fingerprint(frames: npt.NDArray[np.int16], rows: int) -> dict[str, str]:
     """SHA-256 of frames that belong to `rows` rows, and their projections in base64."""
     return {
-        "sha256": hashlib.sha256(np.ascontiguousarray(frames).astype("<i2").tobytes()).hexdigest(),
+        "sha256": sha256(frames),
         "projections": base64.b64encode(_project(frames, rows).astype("<f4").tobytes()).decode(),
     }
+
+
+def sha256(frames: npt.NDArray[np.int16]) -> str:
+    """Of the samples, whatever the machine's order of bytes."""
+    return hashlib.sha256(np.ascontiguousarray(frames, dtype="<i2").data).hexdigest()
 
 
 def difference(frames: npt.NDArray[np.int16], expected: dict[str, str], rows: Sequence[int] | None = None) -> float:
@@ -49,8 +54,7 @@ def difference(frames: npt.NDArray[np.int16], expected: dict[str, str], rows: Se
 
 def check(frames: npt.NDArray[np.int16], expected: dict[str, str], name: str, rows: Any = None) -> float:
     """0 if the frames are bit for bit those fingerprinted, else how far off they are; too far is an `InputError`."""
-    digest = hashlib.sha256(np.ascontiguousarray(frames).astype("<i2").tobytes()).hexdigest()
-    if rows is None and digest == expected["sha256"]:
+    if rows is None and sha256(frames) == expected["sha256"]:
         return 0.0
     off = difference(frames, expected, rows)
     if off > TOLERANCE:

@@ -1,8 +1,9 @@
 """`general-test`: 4000 scenes of the general distribution, five frames each, test speakers and test clips only.
 
-The manifest holds the seed, the law, the signals with their hashes, and of every scene its digest, what it is sorted by
-(spacing, distance, T60) and the true delays of its frames. A change of the code that would draw another scene changes
-its digest, and is found before anything is rendered.
+The manifest holds the seed, the law, the signals with their hashes, and of every scene its digest, the ids of its
+sources, where its microphones and its first source are, its level in dB of full scale, what it is sorted by (spacing,
+distance, T60) and the true delays of its frames. A change of the code that would draw another scene changes its digest,
+and is found before anything is rendered.
 """
 
 import dataclasses
@@ -33,6 +34,8 @@ SECONDS = 2.0
 FRAME = 2048
 FRAMES = (1, 4, 7, 10, 13)
 """Which of the back-to-back frames of the two seconds are kept."""
+SCALE = 32768
+"""int16 steps of full scale."""
 CHUNK = 100
 """Scenes that are rendered, fingerprinted and cached together."""
 
@@ -80,7 +83,7 @@ def render_frames(scenes: list[Scene], banks: list[Bank], engine: str) -> npt.ND
 
     def one(scene: Scene) -> npt.NDArray[np.int16]:
         audio = render(scene, signals, SECONDS, engine=engine, jobs=1).audio
-        whole = np.clip(np.rint(audio * 32768), -32768, 32767).astype(np.int16)
+        whole = np.clip(np.rint(audio * SCALE), -SCALE, SCALE - 1).astype(np.int16)
         return np.stack([whole[:, k * FRAME : (k + 1) * FRAME] for k in FRAMES])
 
     with ThreadPoolExecutor(1 if engine == "gpu" else os.cpu_count()) as pool:
@@ -131,14 +134,24 @@ def make_manifest(banks: list[Bank], seed: int, scenes: int = SCENES) -> dict[st
             field.name: {id: hashes[id] for id in getattr(catalog, field.name)} for field in dataclasses.fields(catalog)
         },
         "digests": [digest(scene) for scene in drawn],
-        "t60": [round(scene.t60, 4) for scene in drawn],
-        "spacing": [round(float(np.linalg.norm(np.diff(scene.microphones, axis=0))), 4) for scene in drawn],
+        "scale": SCALE,
+        "sources": [[source.signal for source in scene.sources] for scene in drawn],
+        "microphones": [_rounded(scene.microphones) for scene in drawn],
+        # Where the first source is, or begins and ends.
+        "positions": [_rounded(s.path[[0, -1]] if s.moving else s.path) for s, *_ in (x.sources for x in drawn)],
+        "level": [_rounded(scene.degradations.level) for scene in drawn],
+        "t60": [_rounded(scene.walls[1]) for scene in drawn],
+        "spacing": [_rounded(np.linalg.norm(np.diff(scene.microphones, axis=0))) for scene in drawn],
         "distance": [
-            round(float(np.linalg.norm(scene.sources[0].path[0] - scene.microphones.mean(axis=0))), 4)
-            for scene in drawn
+            _rounded(np.linalg.norm(scene.sources[0].path[0] - scene.microphones.mean(axis=0))) for scene in drawn
         ],
-        "delays": [delay_at(scene, centres).round(4).tolist() for scene in drawn],
+        "delays": [_rounded(delay_at(scene, centres)) for scene in drawn],
     }
+
+
+def _rounded(values: Any) -> Any:
+    """As the manifest has them: to four decimals."""
+    return np.round(values, 4).tolist()
 
 
 def chunks(scenes: int) -> Iterator[tuple[int, int]]:

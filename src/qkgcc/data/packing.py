@@ -117,6 +117,7 @@ def build(
                 progress(done, len(utterances))
             if not rows:
                 raise InputError(f"nothing of {set_name} in {root} is longer than 2 s without silence: no bank is made")
+            splits.check_counts(set_name, utterances, [row["split"] for row in rows])
             block = np.stack(powers).astype("<f4").tobytes()
             spectra_place = {"offset": audio.append(block), "bytes": len(block), "bins": spectra.BINS, "type": "<f4"}
         index = {

@@ -10,8 +10,11 @@ from importlib.resources import files
 from typing import Any
 
 from qkgcc.data.utterances import Utterance
+from qkgcc.errors import InputError
 
 SPLITS = ("train", "validation", "test")
+LOST = 0.02
+"""Share of the utterances that a lossy codec may move across the line of 2 s."""
 
 
 def assign(set_name: str, utterances: Sequence[Utterance]) -> list[str]:
@@ -24,6 +27,32 @@ def assign(set_name: str, utterances: Sequence[Utterance]) -> list[str]:
     others = [utterance for utterance in utterances if utterance.id not in listed]
     split_of = listed | alternate(others)
     return [split_of[utterance.id] for utterance in utterances]
+
+
+def check_counts(set_name: str, utterances: Sequence[Utterance], kept: Sequence[str]) -> None:
+    """An `InputError` unless a complete set leaves as many utterances in each split as the paper counted.
+
+    Exactly, where all files of a split are the original FLAC; of lossy copies nearly. Parts of a set
+    and sets that nobody has counted are not checked.
+
+    Args:
+        kept: the split of every utterance that is kept.
+    """
+    counts = _table("splits.toml")["counts"].get(set_name)
+    if counts is None or len(utterances) != counts["utterances"]:
+        return
+    lossy = {
+        split
+        for split, utterance in zip(assign(set_name, utterances), utterances, strict=True)
+        if utterance.path.suffix.lower() != ".flac"
+    }
+    for split in SPLITS:
+        expected, found = counts[split], kept.count(split)
+        if abs(found - expected) > (LOST * expected if split in lossy else 0):
+            raise InputError(
+                f"silence removal leaves {found} {split} utterances of {set_name}; the paper counts {expected}: the "
+                "files are not those of the corpus, so get it again (qkgcc data download)"
+            )
 
 
 def alternate(clips: Sequence[Utterance]) -> dict[str, str]:

@@ -24,7 +24,7 @@ from qkgcc.models import checkpoint, cost
 from qkgcc.simulate.engines import best_engine
 from qkgcc.train import config as configs
 from qkgcc.train.data import PairSet
-from qkgcc.train.loop import BEST, Trainer, commit
+from qkgcc.train.loop import BEST, LAST, Trainer, commit
 
 BANKS = {"paper-test": "test-clean", "paper-noise": "noise", "paper-music": "music"}
 LARGEST_KEPT = 5_000_000
@@ -110,11 +110,23 @@ def _figures(
     row["params"], row["flops"] = cost.parameters(model), cost.honest_flops(model)
     row["stored"] = path.stat().st_size > LARGEST_KEPT
     scored = _score(evaluation.network(model, card, shop.device), row["benchmark"], seed, shop)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    same = known is not None and known.get("checkpoint") == digest
     return scored | {
-        "checkpoint": hashlib.sha256(path.read_bytes()).hexdigest()[:16],
+        "checkpoint": digest,
+        "last": known.get("last") if known and same else _last_epoch(row, method.name, seed, shop),
         "training": {key: card.metrics["validation"][key] for key in ("epoch", "acc10cm", "loss")}
         | {"seconds": card.metrics.get("seconds")},
     }
+
+
+def _last_epoch(row: results.Row, method: str, seed: int | None, shop: Workshop) -> dict[str, float] | None:
+    """Figures of the last epoch's weights, beside those of the best epoch's, where the run is still at hand."""
+    path = shop.runs / f"{method}-{seed}" / LAST
+    if not path.exists():
+        return None
+    scored = _score(evaluation.network(*checkpoint.load(path), shop.device), row["benchmark"], seed, shop)
+    return {key: scored[key] for key in results.METRICS}
 
 
 def _elsewhere(row: results.Row, seed: int | None, shop: Workshop) -> dict[str, Any] | None:

@@ -12,6 +12,8 @@ from qkgcc.simulate.signals import is_synthetic, synthetic
 
 Lookup = Callable[[str], npt.NDArray[np.floating]]
 """From the id of a signal to its samples. Shape: (n,)"""
+Whole = Callable[[str], tuple[npt.NDArray[np.floating], int]]
+"""From the id of an utterance to the power spectrum of the whole of it, shape (513,), and its samples."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,51 @@ class Catalog:
 
 def lookup(banks: Iterable[Bank], seconds: float, sample_rate: int = 16000) -> Lookup:
     """Samples by id: those of the banks, whole, and `seconds` of synthetic ones."""
-    where = {id: (bank, number) for bank in banks for number, id in enumerate(bank.ids)}
+    find = _finder(banks)
 
     def samples(id: str) -> npt.NDArray[np.floating]:
         if is_synthetic(id):
             return synthetic(id, round(seconds * sample_rate), sample_rate)
-        if id not in where:
-            raise InputError(f"none of the banks holds the signal {id!r}")
-        bank, number = where[id]
+        bank, number = find(id)
         return bank.audio(number)
 
     return samples
+
+
+def whole_utterances(banks: Iterable[Bank]) -> Whole:
+    """Power spectra and lengths of whole utterances, of which a bank may keep the beginning only."""
+    find = _finder(banks)
+
+    def whole(id: str) -> tuple[npt.NDArray[np.floating], int]:
+        bank, number = find(id)
+        return bank.power_spectrum[number], int(bank.whole_samples[number])
+
+    return whole
+
+
+def check_length(banks: Iterable[Bank], split: str, seconds: float) -> None:
+    """An `InputError` if a bank keeps less of an utterance than recordings of this length need, though there was more.
+
+    What is missing would be silence in the middle of a sentence.
+    """
+    for bank in banks:
+        numbers = bank.select(split=split)
+        kept, wanted = bank.samples[numbers], np.minimum(bank.whole_samples[numbers], seconds * bank.sample_rate)
+        if (kept < wanted).any():
+            most = kept[kept < wanted].min() / bank.sample_rate
+            raise InputError(
+                f"recordings of {seconds:g} s were asked for, and the bank {bank.path.stem} keeps {most:g} s of an "
+                f"utterance of its split {split}: ask for at most {most:g} s, or build the bank with "
+                f"--seconds {seconds:g}"
+            )
+
+
+def _finder(banks: Iterable[Bank]) -> Callable[[str], tuple[Bank, int]]:
+    where = {id: (bank, number) for bank in banks for number, id in enumerate(bank.ids)}
+
+    def find(id: str) -> tuple[Bank, int]:
+        if id not in where:
+            raise InputError(f"none of the banks holds the signal {id!r}")
+        return where[id]
+
+    return find

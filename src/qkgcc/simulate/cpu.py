@@ -32,6 +32,8 @@ def responses(
 
     Shape: sources (S, 3), microphones (M, 3) -> (S, M, samples)
     """
+    # Copies: the kernel is compiled once, not once more for every combination of arrays that cannot be written to.
+    room, sources, microphones = (np.array(places, dtype=np.float64) for places in (room, sources, microphones))
     length = transform_length(samples, sample_rate)
     cells = OVERSAMPLING * sample_rate / speed_of_sound
     reach = samples * speed_of_sound / sample_rate
@@ -43,8 +45,11 @@ def responses(
         return response
 
     pairs = [(s, m) for s in range(len(sources)) for m in range(len(microphones))]
-    with ThreadPoolExecutor(jobs or cpu_count()) as pool:
-        result = np.stack(list(pool.map(one, pairs)))
+    if jobs == 1:  # whoever renders scenes side by side: a pool of one thread would only cost its start
+        result = np.stack([one(pair) for pair in pairs])
+    else:
+        with ThreadPoolExecutor(jobs or cpu_count()) as pool:
+            result = np.stack(list(pool.map(one, pairs)))
     return result.reshape(len(sources), len(microphones), samples)
 
 
@@ -55,24 +60,30 @@ def _add_images(
     """Spread every image at most `reach` metres away over four cells; `cells` are cells of time per metre."""
     span = 2 * order + 1
     squares = np.empty((3, span))  # of the path's components, by axis and image number
+    # Images lie in a row along each axis, so those within reach of it are a range. An early response of a reverberant
+    # room would else pass most of its time on images that it leaves out.
+    begin, end = np.full(3, span), np.zeros(3, np.int64)
     for axis in range(3):
         for i in range(span):
             n = i - order
             place = n * room[axis] + (source[axis] if n % 2 == 0 else room[axis] - source[axis])
             squares[axis, i] = (place - microphone[axis]) ** 2
+            if squares[axis, i] <= reach * reach:
+                begin[axis] = min(begin[axis], i)
+                end[axis] = i + 1
     power = np.empty(order + 1)
     power[0] = 1.0
     for n in range(order):
         power[n + 1] = power[n] * reflection
     cell = np.empty(span, np.int64)
     weight = np.empty((TAPS, span))
-    for i in range(span):
-        for j in range(span):
+    for i in range(begin[0], end[0]):
+        for j in range(begin[1], end[1]):
             bounces = abs(i - order) + abs(j - order)
-            if bounces > order:
-                continue
             across = squares[0, i] + squares[1, j]
-            first, last = bounces, 2 * order - bounces + 1
+            if bounces > order or across > reach * reach:
+                continue
+            first, last = max(bounces, begin[2]), min(2 * order - bounces + 1, end[2])
             while first < last and across + squares[2, first] > reach * reach:
                 first += 1
             while last > first and across + squares[2, last - 1] > reach * reach:

@@ -63,9 +63,14 @@ class Degradations:
     """RMS of the recording over all channels in dB of full scale; None leaves it as it is."""
 
     def __post_init__(self) -> None:
-        for name in ("gain", "tilt", "peak", "peak_frequency"):
-            object.__setattr__(self, name, np.atleast_1d(np.asarray(getattr(self, name), dtype=np.float64)))
-        object.__setattr__(self, "position_error", np.atleast_2d(np.asarray(self.position_error, dtype=np.float64)))
+        dimensions = {"gain": 1, "tilt": 1, "peak": 1, "peak_frequency": 1, "position_error": 2}
+        for name, dimension in dimensions.items():
+            values = frozen(getattr(self, name), dimension)
+            if not np.isfinite(values).all():
+                raise InputError(f"the {name.replace('_', ' ')} of microphones is {values}; expected finite numbers")
+            object.__setattr__(self, name, values)
+        if self.level is not None and not math.isfinite(self.level):
+            raise InputError(f"the level of a recording is {self.level:g} dB; expected a finite number, or None")
         if not 0 <= self.clipped < 1:
             raise InputError(f"a share of {self.clipped:g} of the samples cannot be clipped; expected 0 to less than 1")
         if not 0 <= self.band[0] < self.band[1]:
@@ -74,12 +79,21 @@ class Degradations:
             raise InputError(f"peaks of a response at {self.peak_frequency} Hz; expected more than 0")
 
 
+def frozen(values: npt.ArrayLike, dimensions: int) -> Floats:
+    """A copy in double precision that nobody can write to, of 1 or 2 dimensions: what a frozen dataclass may hold."""
+    shaped = np.atleast_1d if dimensions == 1 else np.atleast_2d
+    copy: Floats = np.array(shaped(np.asarray(values, dtype=np.float64)))
+    copy.setflags(write=False)
+    return copy
+
+
 def apply(audio: Any, degradations: Degradations, sample_rate: float, sensor_noise: Any = 0.0) -> Any:
     """A recording of what arrives at the microphones, in the order above. Shape: (M, n) -> (M, n)."""
     xp = array_namespace(audio)
 
     def array(values: Any) -> Any:
-        return xp.asarray(values, dtype=audio.dtype, device=device(audio))
+        # A copy, for torch does not take arrays that cannot be written to.
+        return xp.asarray(np.array(values), dtype=audio.dtype, device=device(audio))
 
     audio = respond(
         audio,

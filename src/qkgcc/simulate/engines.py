@@ -29,6 +29,20 @@ def best_engine() -> str:
     return "cpu" if find_spec("numba") else "reference"
 
 
+def check_engine(engine: str) -> None:
+    """An error now, before anything is made, if an engine is unknown or this machine has no GPU for it."""
+    if engine not in ENGINES:
+        raise InputError(f"unknown engine {engine!r}; known are {', '.join(ENGINES)}")
+    if engine != "gpu":
+        return
+    if not (find_spec("torch") and find_spec("triton")):
+        raise MissingExtraError("the gpu engine needs torch and triton: pip install 'qkgcc[train]'")
+    import torch
+
+    if not torch.cuda.is_available():
+        raise InputError("the gpu engine needs a GPU, and torch finds none on this machine: use the cpu engine")
+
+
 def responses(
     scene: Scene, engine: str | None = None, *, seconds: float | None = None, jobs: int | None = None
 ) -> list[Responses]:
@@ -38,9 +52,9 @@ def responses(
         seconds: leave out what arrives later than this.
     """
     engine = engine or best_engine()
-    if engine not in ENGINES:
-        raise InputError(f"unknown engine {engine!r}; known are {', '.join(ENGINES)}")
-    samples = response_length(scene.room, scene.order, scene.sample_rate, scene.speed_of_sound)
+    check_engine(engine)
+    absorption, _, order = scene.walls
+    samples = response_length(scene.room, order, scene.sample_rate, scene.speed_of_sound)
     if seconds is not None:
         samples = min(samples, round(seconds * scene.sample_rate))
     points = np.concatenate([source.path for source in scene.sources])
@@ -53,14 +67,14 @@ def responses(
     if engine == "reference":
         from qkgcc.simulate import reference
 
-        every = reference.responses(scene.room, scene.absorption, scene.order, points, scene.microphones, **common)
+        every = reference.responses(scene.room, absorption, order, points, scene.microphones, **common)
     elif engine == "cpu":
         try:
             from qkgcc.simulate import cpu
         except ImportError:
             raise MissingExtraError("the cpu engine needs numba: pip install 'qkgcc[train]'") from None
-        reflection = np.sqrt(1 - scene.absorption)
-        every = cpu.responses(scene.room, reflection, scene.order, points, scene.microphones, **common, jobs=jobs)
+        reflection = np.sqrt(1 - absorption)
+        every = cpu.responses(scene.room, reflection, order, points, scene.microphones, **common, jobs=jobs)
     else:
         every = _on_gpu(scene, points, common)
     splits = np.cumsum([len(source.path) for source in scene.sources])[:-1]
@@ -68,15 +82,14 @@ def responses(
 
 
 def _on_gpu(scene: Scene, points: Floats, common: dict[str, Any]) -> Responses:
-    try:
-        from qkgcc.simulate import gpu
-    except ImportError:
-        raise MissingExtraError("the gpu engine needs torch and triton: pip install 'qkgcc[train]'") from None
+    from qkgcc.simulate import gpu
+
     count, microphones = len(points) * len(scene.microphones), len(scene.microphones)
+    absorption, _, order = scene.walls
     flat = gpu.responses(
         np.broadcast_to(scene.room, (count, 3)),
-        np.full(count, np.sqrt(1 - scene.absorption)),
-        np.full(count, scene.order),
+        np.full(count, np.sqrt(1 - absorption)),
+        np.full(count, order),
         np.repeat(points, microphones, axis=0),
         np.tile(scene.microphones, (len(points), 1)),
         **common,

@@ -21,8 +21,9 @@ from qkgcc.simulate.rooms import sabine
 from qkgcc.simulate.scenes import MAX_MICROPHONES, MAX_SOURCES, Scene, Source
 from qkgcc.simulate.sources import SECONDS, draw_sources
 
-STEP = 0.02
-"""Metres between the points of a path: about one sample of delay at 16 kHz."""
+STEP = 0.005
+"""Metres between the points of a path: at most a quarter of a sample of delay at 16 kHz. Half-way between two of them
+both sound at once, and coarser steps would comb the high frequencies out: this one costs 0.5 dB at 7 kHz."""
 TELEPHONE = (300.0, 3400.0)
 RESAMPLED = (0.0, 3800.0)
 """What an 8 kHz recording holds, with the transition band of its filter taken off."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.simulate import noise
+from qkgcc.simulate.degradations import frozen
 from qkgcc.simulate.draws import stream, uniform
 from qkgcc.simulate.scenes import Scene, Source
 
@@ -21,10 +22,11 @@ SECONDS = 2.0
 T60 = (0.2, 1.0)
 SNR = (0.0, 30.0)
 
-TRAIN_ROOM = np.array([7.0, 5.0, 3.0])
-TRAIN_MICROPHONES = np.array([[3.5, 2.25, 1.5], [3.5, 2.75, 1.5]])
-TEST_ROOM = np.array([6.0, 4.0, 2.5])
-TEST_MICROPHONES = np.array([[3.0, 1.75, 1.25], [3.0, 2.25, 1.25]])
+# Read-only: a scene, or whoever reads one, must not be able to change the protocol.
+TRAIN_ROOM = frozen([7.0, 5.0, 3.0], 1)
+TRAIN_MICROPHONES = frozen([[3.5, 2.25, 1.5], [3.5, 2.75, 1.5]], 2)
+TEST_ROOM = frozen([6.0, 4.0, 2.5], 1)
+TEST_MICROPHONES = frozen([[3.0, 1.75, 1.25], [3.0, 2.25, 1.25]], 2)
 
 Floats = npt.NDArray[np.float64]
 

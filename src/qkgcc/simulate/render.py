@@ -11,7 +11,7 @@ So the truth at a time is the delay of the place where the sound that arrives di
 
 Direct sound and early reflections follow the path in its own, fine steps. The reverberation behind them comes from so
 many places that nobody hears where along a hand's breadth it was excited: it is computed in steps of `LATE_STEP` only.
-That is most of the work, for late images are by far the most. (Cross-fading what is no longer quite alike costs it 0.7
+That is most of the work, for late images are by far the most. (Cross-fading what is no longer quite alike costs it 1.1
 dB of its level.)
 """
 
@@ -24,8 +24,8 @@ import scipy.fft
 
 from qkgcc.errors import InputError
 from qkgcc.simulate import degradations, engines, noise
-from qkgcc.simulate.catalog import Lookup
-from qkgcc.simulate.mixing import convolve
+from qkgcc.simulate.catalog import Lookup, Whole
+from qkgcc.simulate.mixing import convolve, level_of_convolved
 from qkgcc.simulate.scenes import Scene, Source
 
 EARLY = 0.1
@@ -56,21 +56,27 @@ def render(
     seconds: float,
     *,
     engine: str = "cpu",
+    whole: Whole | None = None,
     separate: bool = False,
     jobs: int | None = None,
 ) -> Rendered:
     """Record a scene: the first `seconds` from the moment that its sources begin.
 
-    The first source is scaled to unit variance at microphone 1 over the whole, the others to their levels against it
-    over all microphones, and the noise to the SNR.
+    The first source is scaled to unit variance at microphone 1, the others to their levels against it over all
+    microphones, and the noise to the SNR. Levels are taken while a source sounds: one that ends before the recording
+    does is not made louder for the silence behind it.
 
     Args:
         signals: from the id of a signal to its samples; `catalog.lookup` reads banks and makes synthetic ones.
+        whole: from an id to power spectrum and length of the whole utterance (`catalog.whole_utterances`). The variance
+            of the first source is then that over the whole convolved utterance, as the paper's protocol says, and not
+            that over the part of it that is recorded.
         separate: keep the sources apart, too.
     """
     samples = round(seconds * scene.sample_rate)
     parts = [_cut(signals(source.signal), source, samples) for source in scene.sources]
-    heard = _levelled(_heard(scene, parts, engine, jobs), scene)
+    heard, level = _heard(scene, parts, samples, engine, jobs, whole)
+    heard = _levelled(heard, [len(part) for part in parts], level, scene)
     field, own = _noises(scene, samples)
     audio = degradations.apply(heard.sum(axis=0) + field, scene.degradations, scene.sample_rate, own)
     times = np.arange(samples) / scene.sample_rate
@@ -100,19 +106,24 @@ def delay_at(scene: Scene, times: npt.ArrayLike, source: int = 0, pair: tuple[in
 
 
 def _cut(signal: npt.NDArray[np.floating], source: Source, samples: int) -> Floats:
-    """The part of a signal that is played, with silence behind one that is too short."""
+    """The part of a signal that is played: as long as the recording, or shorter if there is no more of it."""
     first = int(source.start * max(0, len(signal) - samples))
-    part = np.zeros(samples)
-    taken = signal[first : first + samples]
-    part[: len(taken)] = taken
-    return part
+    return np.asarray(signal[first : first + samples], dtype=np.float64)
 
 
-def _heard(scene: Scene, signals: list[Floats], engine: str, jobs: int | None) -> Floats:
-    """What each microphone hears of each source. Shape: S x (n,) -> (S, M, n)."""
-    seconds = len(signals[0]) / scene.sample_rate  # of a response: what arrives later is not recorded
+def _heard(
+    scene: Scene, parts: list[Floats], samples: int, engine: str, jobs: int | None, utterances: Whole | None
+) -> tuple[Floats, float | None]:
+    """What each microphone hears of each source, and the level of the first one's whole utterance if that is known.
+
+    Shape: S x (up to n,) -> (S, M, n)
+    """
+    seconds = samples / scene.sample_rate
+    signals = [np.pad(part, (0, samples - len(part))) for part in parts]
     coarse = dataclasses.replace(scene, sources=tuple(_thinned(source) for source in scene.sources))
-    whole = engines.responses(coarse, engine, seconds=seconds, jobs=jobs)
+    # What arrives after the recording is not in it, but is in the power of a whole utterance.
+    whole = engines.responses(coarse, engine, seconds=seconds if utterances is None else None, jobs=jobs)
+    level = None if utterances is None else _whole_level(*utterances(scene.sources[0].signal), whole[0][:, 0])
     thinned = [len(few.path) < len(all.path) for few, all in zip(coarse.sources, scene.sources, strict=True)]
     # Twice as much as is kept of it: what comes later rings forth, through the 10 Hz high-pass, a little into it.
     early = engines.responses(scene, engine, seconds=min(2 * EARLY, seconds), jobs=jobs) if any(thinned) else whole
@@ -126,7 +137,13 @@ def _heard(scene: Scene, signals: list[Floats], engine: str, jobs: int | None) -
             heard.append(close + _along(few, signal, late, scene.sample_rate))
         else:
             heard.append(_along(few, signal, whole[s], scene.sample_rate))
-    return np.stack(heard)
+    return np.stack(heard), level
+
+
+def _whole_level(power: npt.NDArray[np.floating], samples: int, responses: npt.NDArray[np.floating]) -> float:
+    """Standard deviation of a whole utterance behind responses, on average over a path. Shape: (513,), (P, r) -> ()."""
+    each = level_of_convolved(power.astype(np.float64), samples, responses.astype(np.float64))
+    return float(np.sqrt(np.mean(each**2)))
 
 
 def _thinned(source: Source) -> Source:
@@ -164,10 +181,14 @@ def _along(source: Source, signal: Floats, responses: npt.NDArray[np.floating], 
     return heard
 
 
-def _levelled(heard: Floats, scene: Scene) -> Floats:
-    """Sources at their levels. Shape: (S, M, n) -> the same."""
-    power = heard.var(axis=-1)
-    if not power[0, 0] > 0:
+def _levelled(heard: Floats, sounding: list[int], level: float | None, scene: Scene) -> Floats:
+    """Sources at their levels, given how many samples each sounds for and the first one's level, or None: as recorded.
+
+    Shape: (S, M, n) -> the same
+    """
+    power = np.stack([one[:, : max(1, last)].var(axis=-1) for one, last in zip(heard, sounding, strict=True)])
+    variance = power[0, 0] if level is None else level**2
+    if not variance > 0:
         raise InputError(
             f"{scene.sources[0].signal} is silent at microphone 1, so there is nothing to set its level by"
         )
@@ -176,7 +197,7 @@ def _levelled(heard: Floats, scene: Scene) -> Floats:
     # An interferer that is silent in this part of its signal stays so.
     relative = loudness[0] / np.where(loudness > 0, loudness, np.inf) * 10 ** (levels / 10)
     relative[0] = 1.0
-    scale = np.sqrt(relative / power[0, 0])
+    scale = np.sqrt(relative / variance)
     return np.asarray(heard * scale[:, None, None])
 
 

@@ -24,23 +24,56 @@ def sabine(t60: float, room: npt.ArrayLike, speed_of_sound: float = SPEED_OF_SOU
     >>> round(absorption, 3), order
     (0.199, 80)
     """
-    sides = np.asarray(room, dtype=np.float64)
-    if sides.shape != (3,) or not (sides > 0).all():
-        raise InputError(f"a room has three sides in metres, all positive; got {sides}")
+    sides = _sides(room)
+    _check_speed(speed_of_sound)
     if t60 == 0:
         return 1.0, 0
-    if not t60 > 0:
-        raise InputError(f"T60 is {t60:g} s; expected 0 or more")
-    pairs = list(itertools.combinations(sides.tolist(), 2))
-    surface = 2 * sum(a * b for a, b in pairs)
-    absorption = 24 * math.log(10) * float(np.prod(sides)) / (speed_of_sound * surface * t60)
+    if not (t60 > 0 and math.isfinite(t60)):
+        raise InputError(f"T60 is {t60:g} s; expected 0 or more, and finite")
+    absorption = _absorption(t60, sides, speed_of_sound)
     if absorption > 1:
         raise InputError(
             f"a room of {' x '.join(f'{s:g}' for s in sides)} m cannot have a T60 of {t60:g} s: its walls would absorb "
             f"{absorption:.2f} of the energy; the shortest it can have is {absorption * t60:.2f} s"
         )
-    thinnest = min(a * b / math.hypot(a, b) for a, b in pairs)
-    return absorption, math.ceil(speed_of_sound * t60 / thinnest - 1)
+    return absorption, _order(t60, sides, speed_of_sound)
+
+
+def sabine_t60(absorption: float, room: npt.ArrayLike, speed_of_sound: float = SPEED_OF_SOUND) -> tuple[float, int]:
+    """The other way round: reverberation time in seconds and order of the images for walls that absorb a given share.
+
+    >>> t60, order = sabine_t60(0.1985, (7, 5, 3))
+    >>> round(t60, 2), order
+    (0.6, 80)
+    """
+    sides = _sides(room)
+    _check_speed(speed_of_sound)
+    if not 0 < absorption <= 1:
+        raise InputError(f"walls that absorb {absorption:g} of the energy; expected more than 0, at most 1")
+    t60 = _absorption(1.0, sides, speed_of_sound) / absorption  # one goes with the other's inverse
+    return t60, _order(t60, sides, speed_of_sound)
+
+
+def _sides(room: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    sides = np.asarray(room, dtype=np.float64)
+    if sides.shape != (3,) or not ((sides > 0) & np.isfinite(sides)).all():
+        raise InputError(f"a room has three sides in metres, all positive and finite; got {sides}")
+    return sides
+
+
+def _check_speed(speed_of_sound: float) -> None:
+    if not (speed_of_sound > 0 and math.isfinite(speed_of_sound)):
+        raise InputError(f"the speed of sound is {speed_of_sound:g} m/s; expected more than 0, such as 343")
+
+
+def _absorption(t60: float, sides: npt.NDArray[np.float64], speed_of_sound: float) -> float:
+    surface: float = 2 * sum(a * b for a, b in itertools.combinations(sides.tolist(), 2))
+    return 24 * math.log(10) * float(np.prod(sides)) / (speed_of_sound * surface * t60)
+
+
+def _order(t60: float, sides: npt.NDArray[np.float64], speed_of_sound: float) -> int:
+    thinnest: float = min(a * b / math.hypot(a, b) for a, b in itertools.combinations(sides.tolist(), 2))
+    return math.ceil(speed_of_sound * t60 / thinnest - 1)
 
 
 def count_images(order: int) -> int:

@@ -3,6 +3,7 @@
 What is heard in it is rendered elsewhere (`engines`, `mixing`, `render`); what spoils it is a `Degradations`.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +12,14 @@ import numpy.typing as npt
 
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
-from qkgcc.simulate.degradations import Degradations
+from qkgcc.simulate.degradations import Degradations, frozen
 from qkgcc.simulate.noise import NOISES
-from qkgcc.simulate.rooms import sabine
+from qkgcc.simulate.rooms import sabine, sabine_t60
 
 MAX_MICROPHONES = 16
 MAX_SOURCES = 3
+NEAREST = 1e-4
+"""Metres that a source keeps from every microphone."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -37,13 +40,22 @@ class Source:
     """Where in a signal longer than needed it begins: 0 at its beginning, 1 as late as possible."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", np.atleast_2d(np.asarray(self.path, dtype=np.float64)))
-        object.__setattr__(self, "times", np.atleast_1d(np.asarray(self.times, dtype=np.float64)))
-        if self.path.shape != (len(self.times), 3) or not (np.diff(self.times) > 0).all():
+        object.__setattr__(self, "path", frozen(self.path, 2))
+        object.__setattr__(self, "times", frozen(self.times, 1))
+        rising = np.isfinite(self.times).all() and (np.diff(self.times) > 0).all()
+        if self.path.shape != (len(self.times), 3) or not rising:
             raise InputError(
                 f"a path of {len(self.path)} points with {self.path.shape[-1]} coordinates does not fit "
                 f"{len(self.times)} rising times"
             )
+        if not math.isfinite(self.level):
+            raise InputError(f"the level of a source is {self.level:g} dB; expected a finite number")
+        if not 0 <= self.start <= 1:
+            raise InputError(f"a source starts at {self.start:g} of its signal; expected 0 (its beginning) to 1")
+
+    @property
+    def moving(self) -> bool:
+        return bool((self.path != self.path[0]).any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +63,8 @@ class Scene:
     """One draw of a distribution. Positions in metres from a corner of the room."""
 
     room: Floats
-    t60: float
-    """Seconds, as asked of Sabine's formula; 0 is an open field."""
+    t60: float | None
+    """Seconds, as asked of Sabine's formula; 0 is an open field. None: the walls are given by `absorption`."""
     microphones: Floats
     """(M, 3), where they truly are."""
     sources: tuple[Source, ...]
@@ -67,36 +79,59 @@ class Scene:
     """Of the noise."""
     sample_rate: int = 16000
     speed_of_sound: float = SPEED_OF_SOUND
+    absorption: float | None = None
+    """Share of the energy that the walls absorb, instead of a T60."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "room", np.asarray(self.room, dtype=np.float64))
-        object.__setattr__(self, "microphones", np.atleast_2d(np.asarray(self.microphones, dtype=np.float64)))
-        sabine(self.t60, self.room, self.speed_of_sound)  # says so if the room cannot have it
+        object.__setattr__(self, "room", frozen(self.room, 1))
+        object.__setattr__(self, "microphones", frozen(self.microphones, 2))
+        if (self.t60 is None) == (self.absorption is None):
+            given = "both" if self.absorption is not None else "neither"
+            raise InputError(f"a room has a T60 or an absorption of its walls; got {given}: give one, the other None")
+        _ = self.walls  # says so if the room cannot have it
         if not 1 <= len(self.microphones) <= MAX_MICROPHONES or self.microphones.shape[-1] != 3:
             raise InputError(f"microphones have shape {self.microphones.shape}; expected (1 to {MAX_MICROPHONES}, 3)")
         if not 1 <= len(self.sources) <= MAX_SOURCES:
             raise InputError(f"{len(self.sources)} sources; expected 1 to {MAX_SOURCES}")
         if self.noise not in NOISES:
             raise InputError(f"unknown noise {self.noise!r}; known are {', '.join(NOISES)}")
+        if not self.sample_rate > 0:
+            raise InputError(f"the sample rate is {self.sample_rate:g} Hz; expected more than 0, such as 16000")
+        for what, value, unit in (("SNR", self.snr, "dB"), ("slope of the noise", self.noise_slope, "dB per octave")):
+            if not math.isfinite(value):
+                raise InputError(f"the {what} is {value:g} {unit}; expected a finite number")
         spoiled = self.degradations
         each = (spoiled.gain, spoiled.tilt, spoiled.peak, spoiled.peak_frequency, spoiled.position_error)
         if any(len(values) not in (1, len(self.microphones)) for values in each):
             raise InputError(f"degradations of {max(map(len, each))} microphones in a scene of {len(self.microphones)}")
-        places = [("microphone", i, place) for i, place in enumerate(self.microphones)]
-        places += [("source", i, place) for i, source in enumerate(self.sources) for place in source.path]
-        for what, number, place in places:
-            if not ((place > 0) & (place < self.room)).all():
-                where = ", ".join(f"{x:g}" for x in place)
+        self._check_places()
+
+    def _check_places(self) -> None:
+        """Everything is inside the room, and no source where a microphone is: it would be infinitely loud there."""
+        places = [("microphone", i, place[None]) for i, place in enumerate(self.microphones)]
+        places += [("source", i, source.path) for i, source in enumerate(self.sources)]
+        for what, number, path in places:
+            outside = ~((path > 0) & (path < self.room)).all(axis=1)
+            if outside.any():
                 size = " x ".join(f"{x:g}" for x in self.room)
-                raise InputError(f"{what} {number} at ({where}) m is outside the room of {size} m")
+                raise InputError(f"{what} {number} at {_where(path[outside][0])} is outside the room of {size} m")
+        for number, source in enumerate(self.sources):
+            gaps = np.linalg.norm(source.path[:, None] - self.microphones, axis=-1)
+            if gaps.min() < NEAREST:
+                point, microphone = np.unravel_index(gaps.argmin(), gaps.shape)
+                raise InputError(
+                    f"source {number} at {_where(source.path[point])} is where microphone {microphone} is; "
+                    f"keep them {NEAREST:g} m apart or more"
+                )
 
     @property
-    def absorption(self) -> float:
-        return sabine(self.t60, self.room, self.speed_of_sound)[0]
-
-    @property
-    def order(self) -> int:
-        return sabine(self.t60, self.room, self.speed_of_sound)[1]
+    def walls(self) -> tuple[float, float, int]:
+        """Absorption, T60 in seconds and order of the images: one of the first two was given, the rest is Sabine's."""
+        if self.absorption is not None:
+            return self.absorption, *sabine_t60(self.absorption, self.room, self.speed_of_sound)
+        t60 = self.t60 or 0.0
+        absorption, order = sabine(t60, self.room, self.speed_of_sound)
+        return absorption, t60, order
 
     @property
     def nominal_microphones(self) -> Floats:
@@ -107,3 +142,7 @@ class Scene:
         """True delays in samples at each point of a source's path, positive = the pair's first microphone later."""
         paths = np.linalg.norm(self.sources[source].path[:, None] - self.microphones[list(pair)], axis=-1)
         return (paths[:, 0] - paths[:, 1]) * self.sample_rate / self.speed_of_sound
+
+
+def _where(place: Floats) -> str:
+    return f"({', '.join(f'{x:g}' for x in place)}) m"
