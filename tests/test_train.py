@@ -102,7 +102,7 @@ def test_every_network_trains_in_the_same_loop(tmp_path: Path, architecture: str
     best = Trainer(config, tmp_path, sets=data).run()
     assert best is not None
     assert np.isfinite(best["train_loss"])
-    model, card = checkpoint.load(tmp_path / BEST)
+    _, card = checkpoint.load(tmp_path / BEST)
     assert card.architecture == architecture
     assert card.data_hash == data[0].hash
 
