@@ -1,4 +1,4 @@
-"""The command line: `qkgcc estimate`, `doctor`, `methods`, `demo`, `simulate`, `data`, `train`, `reproduce`.
+"""The command line: `qkgcc estimate`, `evaluate`, `doctor`, `methods`, `demo`; `simulate`, `data`, `train`, `reproduce`
 
 Exit codes: 0 done; 1 done, but some of several inputs failed (or `doctor` found something); 2 nothing could be done;
 130 interrupted.
@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from qkgcc.cli import data, demo, doctor, estimate, methods, reproduce, simulate, train
+from qkgcc.cli import data, demo, doctor, estimate, evaluate, methods, reproduce, simulate, train
 from qkgcc.errors import InputError, MissingExtraError
 
 INTERRUPTED = 130
@@ -27,6 +27,7 @@ app = typer.Typer(
 )
 for command in (
     estimate.estimate,
+    evaluate.evaluate,
     doctor.doctor,
     methods.methods,
     demo.demo,

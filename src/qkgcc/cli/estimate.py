@@ -91,7 +91,7 @@ def estimate(
         raise InputError(f"--plot {plot}: the ending says the format, one of {' '.join(PLOT_SUFFIXES)}")
     if plot is not None:
         check_plotting(plot)  # before the work, not after it
-    sources = _expand(files)
+    sources = expand(files)
     failed = 0
     incomplete = False
     header = True
@@ -139,7 +139,7 @@ def estimate(
         raise typer.Exit(1)
 
 
-def _expand(files: list[Path]) -> list[Path]:
+def expand(files: list[Path]) -> list[Path]:
     """Files as given; folders as the recordings below them, sorted."""
     sources: list[Path] = []
     for file in files:

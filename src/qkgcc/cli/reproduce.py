@@ -1,13 +1,15 @@
 """`qkgcc reproduce`: the paper's tables and figures."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.progress import Progress
 from rich.table import Table
 
-from qkgcc.cli.tables import console
+from qkgcc.cli.tables import console, progress_bar
 from qkgcc.errors import MissingExtraError
 
 
@@ -63,6 +65,7 @@ def reproduce(
         raise MissingExtraError("the paper's tables need torch: pip install 'qkgcc[train]'") from None
     from qkgcc.data.banks import Bank
 
+    bar = progress_bar()
     shop = Workshop(
         results=results,
         checkpoints=checkpoints,
@@ -76,6 +79,7 @@ def reproduce(
         seeds=seed or [],
         stop_after=stop_after,
         say=lambda text: typer.echo(text, err=True),
+        track=lambda what, total: _bar(bar, what, total),
     )
     for wanted in item:
         if wanted.value in catalog.TABLES:
@@ -84,6 +88,21 @@ def reproduce(
         else:
             for path in pictures.draw(wanted.value, shop, figures):
                 typer.echo(f"picture: {path}")
+
+
+def _bar(bar: Progress, what: str, total: int) -> Callable[[int], object]:
+    """A bar on the screen until it is full."""
+    for old in bar.task_ids:
+        bar.remove_task(old)
+    task = bar.add_task(what, total=total)
+    bar.start()
+
+    def show(done: int) -> None:
+        bar.update(task, completed=done)
+        if done >= total:
+            bar.stop()
+
+    return show
 
 
 def _show(rows: list[list[str]], title: str) -> None:

@@ -63,11 +63,11 @@ def evaluate(
     engine: str,
     *,
     cache: Path | None = None,
-    progress: Callable[[], object] | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> dict[str, Any]:
     """RMSE, MAE and Acc@10cm over all frames, in each of the 30 cells, and Acc@10cm of each source.
 
-    `progress` is called once a cell.
+    `progress` is called with the number of cells that are done.
     """
     found, true, snrs, t60s = [], [], [], []
     for t60 in T60S:
@@ -78,7 +78,7 @@ def evaluate(
             snrs.append(np.full(len(truth), snr))
             t60s.append(np.full(len(truth), t60))
             if progress is not None:
-                progress()
+                progress(len(found))
     estimate, truth = np.concatenate(found), np.concatenate(true)
     right = metrics.hits(estimate, truth).reshape(len(found), len(benchmark.ids), FRAMES)
     keep = ("snr", "t60", "n", "rmse", "mae", "acc10cm")

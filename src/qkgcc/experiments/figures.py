@@ -76,14 +76,15 @@ def _interpretability(shop: Workshop) -> Figure:
     figure = new_figure((12, 3.8))
     left, middle, right = figure.subplots(1, 3)
     kilohertz = np.array(numbers["frequency"]) / 1000
-    left.plot(kilohertz, numbers["norm_product"], color="C0", label="mean |q| |k|")
+    left.plot(kilohertz, numbers["norm_product"], color="C0", alpha=0.3, linewidth=0.6, label="mean |q| |k|, bin by bin")
+    left.plot(kilohertz, numbers["norm_product_smoothed"], color="C0", label="at the coherence's resolution")
     left.set(xlabel="frequency in kHz", ylabel="mean |q| |k|")
     other = left.twinx()
     other.plot(kilohertz, numbers["coherence"], color="C1", linewidth=1)
     left.plot([], [], color="C1", label="coherence between the channels")
     other.set_ylabel("magnitude-squared coherence")
-    left.set_title(f"(a) Pearson r = {numbers['pearson']:.2f}", loc="left")
-    left.legend(loc="upper right")
+    left.set_title(f"(a) r = {numbers['pearson']:.2f}, smoothed {numbers['pearson_smoothed']:.2f}", loc="left")
+    left.legend(loc="upper right", fontsize="small")
     energy = np.array(numbers["offset_energy"])
     radius = energy.shape[1] // 2
     for head, row in enumerate(energy):
@@ -95,9 +96,9 @@ def _interpretability(shop: Workshop) -> Figure:
     for i, part in enumerate(("center", "symmetric", "antisymmetric")):
         right.bar(np.arange(1, len(energy) + 1), shares[:, i], bottom=base, label=part)
         base = base + shares[:, i]
-    right.set(xlabel="head", ylabel="share of the energy", ylim=(0, 1.25))
+    right.set(xlabel="head", ylabel="share of the energy", ylim=(0, 1.2))
     right.set_title("(c)", loc="left")
-    right.legend(ncols=3, fontsize="small")
+    right.legend(ncols=3, fontsize="x-small", loc="upper center", columnspacing=0.8, handlelength=1)
     return figure
 
 
@@ -111,6 +112,7 @@ def _analysed(shop: Workshop) -> dict[str, Any]:
         model,  # type: ignore[arg-type]
         cells,
         device=shop.device,
+        progress=shop.track("figure 3", len(cells) * len(rows) // FRAMES),
     )
 
 

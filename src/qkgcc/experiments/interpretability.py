@@ -27,11 +27,11 @@ def analyse(
     cells: Sequence[np.ndarray],
     *,
     device: str = "cpu",
-    progress: Callable[[], object] | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> dict[str, Any]:
     """Curves and shares over cells of a benchmark, each (clips * 15, 2, 2048) in whole clips.
 
-    `progress` is called once a clip.
+    `progress` is called with the number of clips that are done.
     """
     o = model.options
     model = model.to(device).eval()
@@ -51,16 +51,23 @@ def analyse(
             coherence += magnitude_squared_coherence(clip.transpose(1, 0, 2).reshape(2, -1) / SCALE)
             clips += 1
             if progress is not None:
-                progress()
+                progress(clips)
     frequency = np.linspace(0, 8000, o.bins)
     smooth = np.interp(frequency, np.linspace(0, 8000, SEGMENT // 2 + 1), coherence / clips)
     weight /= clips
+    # The coherence has a resolution of SEGMENT; the weight, with a table of positions behind it, jitters from bin to bin.
+    width = o.dft // SEGMENT
+    even = np.convolve(np.pad(weight, width // 2, mode="edge"), np.ones(width) / width, mode="same")[
+        width // 2 : width // 2 + o.bins
+    ]
     return {
         "clips": clips,
         "frequency": frequency.tolist(),
         "norm_product": weight.tolist(),
         "coherence": smooth.tolist(),
         "pearson": float(np.corrcoef(weight, smooth)[0, 1]),
+        "norm_product_smoothed": even.tolist(),
+        "pearson_smoothed": float(np.corrcoef(even, smooth)[0, 1]),
         "offset_energy": (offsets / offsets.max(axis=1, keepdims=True)).tolist(),
         "shares": (parts / parts.sum(axis=1, keepdims=True)).tolist(),
     }

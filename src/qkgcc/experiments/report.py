@@ -23,7 +23,8 @@ _MARKED = re.compile(r"(<!-- (?P<what>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTAL
 
 def rows_of(table: catalog.Table, rows: list[results.Row]) -> list[list[str]]:
     """Headings and cells of a table, ours beside the paper's; a dash where nothing is known yet."""
-    lines = [["method", "benchmark", "seeds", "params", "MFLOP", "RMSE", "MAE", "Acc@10cm", "paper: RMSE / MAE / Acc"]]
+    costs = ["params", "MFLOP", "MFLOP, paper's"]
+    lines = [["method", "benchmark", "seeds", *costs, "RMSE", "MAE", "Acc@10cm", "paper: RMSE / MAE / Acc"]]
     content = {"rows": rows}
     for benchmark in table.benchmarks:
         for method in table.methods:
@@ -36,6 +37,7 @@ def rows_of(table: catalog.Table, rows: list[results.Row]) -> list[list[str]]:
                     str(len(row["seeds"])) if row and row["seeds"] and method.trained else "-",
                     f"{row['params']:,}" if row and row["params"] else "-",
                     f"{row['flops'] / 1e6:.1f}" if row and row["flops"] else "-",
+                    "-" if (count := catalog.published_flops(method.name)) is None else f"{count:g}",
                     *(_spread(row, key) for key in results.METRICS),
                     " / ".join(f"{paper[key]:.2f}" for key in results.METRICS) if paper else "-",
                 ]

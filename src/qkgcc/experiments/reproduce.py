@@ -6,6 +6,7 @@ Figures are always those of the half-precision checkpoint that is kept, never of
 from __future__ import annotations
 
 import hashlib
+import itertools
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +32,8 @@ LARGEST_KEPT = 5_000_000
 """Bytes: larger checkpoints stay in the folder of their run, and their rows are marked `stored`."""
 
 Say = Callable[[str], object]
+Track = Callable[[str, int], Callable[[int], object]]
+"""From what is begun and how much it is to a function that is told how much is done."""
 
 
 @dataclass
@@ -53,6 +56,7 @@ class Workshop:
     stop_after: float | None = None
     """Seconds after which no more is begun, and a training is saved and left for the next time."""
     say: Say = print
+    track: Track = lambda what, total: lambda done: None
 
     begun: float = field(default_factory=time.monotonic)
     _sets: dict[str, tuple[PairSet, PairSet]] = field(default_factory=dict)
@@ -158,7 +162,7 @@ def _train(method: str, seed: int, shop: Workshop) -> Path | None:
     shop.say(f"training {method}, seed {seed}")
     trainer = Trainer(config, folder, bank, shop.device, sets=shop._sets.get("paper"))
     shop._sets["paper"] = (trainer.data, trainer.validation)
-    best = trainer.run(stop_after=max(1.0, shop.left()))
+    best = trainer.run(stop_after=max(1.0, shop.left()), progress=shop.track(f"{method}-{seed}", config.steps))
     if best is None:
         shop.say(
             f"{method}, seed {seed}: stopped at epoch {len(trainer.history)} of {config.epochs}; run again to go on"
@@ -187,7 +191,8 @@ def _score(delays_of: evaluation.Delays, name: str, seed: int | None, shop: Work
     benchmark = Benchmark.named(name)
     engine = shop.engine or best_engine()
     _render(benchmark, engine, shop)
-    scores = evaluation.evaluate(delays_of, benchmark, engine, cache=shop.cache)
+    cells = shop.track(f"evaluating on {name}", len(SNRS) * len(T60S))
+    scores = evaluation.evaluate(delays_of, benchmark, engine, cache=shop.cache, progress=cells)
     shop.say(
         f"  {name}, seed {seed}: RMSE {scores['rmse']:.2f}, MAE {scores['mae']:.2f}, Acc@10cm {scores['acc10cm']:.2f}"
     )
@@ -205,7 +210,9 @@ def _render(benchmark: Benchmark, engine: str, shop: Workshop) -> None:
             f"{benchmark.name} is not rendered yet: give the bank of {wanted} (--bank FILE), from which it is made"
         )
     shop.say(f"rendering {benchmark.name}, {engine} engine")
-    rendering.render(benchmark, bank, engine, cache=shop.cache)
+    rooms = shop.track(f"rendering {benchmark.name}", len(benchmark.ids) * len(T60S))
+    done = itertools.count(1)
+    rendering.render(benchmark, bank, engine, cache=shop.cache, progress=lambda: rooms(next(done)))
 
 
 def _new_row(benchmark: str, method: catalog.Method) -> results.Row:

@@ -21,9 +21,8 @@ from qkgcc.files import write_whole
 from qkgcc.interrupts import interrupts_wait
 from qkgcc.simulate.render import Rendered, delay_at
 from qkgcc.simulate.scenes import Scene
+from qkgcc.truth import MOMENT
 
-MOMENT = 0.064
-"""Seconds between the delays of a source that moves."""
 COLUMNS = (
     *("file", "distribution", "seed", "index"),
     *("delay_samples", "delay_first", "delay_last", "moving", "delays"),

@@ -1,0 +1,122 @@
+"""True delays of recordings, from a CSV file that anybody can write.
+
+    file,delay_samples                     one delay for the whole recording
+    file,start,end,delay_samples           one for each part, in seconds
+    file,time,delay_samples                a course: between the moments the delay is interpolated
+
+Instead of `delay_samples` (of the recording's own rate) there may be `delay_seconds`. Positive: the first channel hears
+the source later. Other columns are ignored, but for `delays` of `qkgcc simulate`: those of a moving source every 64 ms.
+"""
+
+import csv
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc.errors import InputError
+
+MOMENT = 0.064
+"""Seconds between the delays in the column `delays`."""
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Part:
+    start: float
+    end: float
+    times: tuple[float, ...]
+    delays: tuple[float, ...]
+    seconds: bool
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The true delays of some recordings."""
+
+    path: Path
+    parts: dict[str, list[_Part]]
+
+    @classmethod
+    def read(cls, path: Path) -> "Truth":
+        """Read a table; an `InputError` names the line that is wrong."""
+        try:
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                reader = csv.DictReader(file)
+                columns = reader.fieldnames or []
+                rows = [(reader.line_num, row) for row in reader]
+        except FileNotFoundError:
+            raise InputError(f"{path}: there is no such file") from None
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise InputError(f"{path} is no CSV file: {error}") from None
+        wanted = [name for name in ("delay_samples", "delay_seconds") if name in columns]
+        if "file" not in columns or len(wanted) != 1:
+            raise InputError(
+                f"{path} has the columns {', '.join(columns) or 'none'}; expected file and delay_samples or "
+                "delay_seconds, and start and end, or time, where a recording has several"
+            )
+        if not rows:
+            raise InputError(f"{path} has no rows")
+        parts: dict[str, list[_Part]] = {}
+        for line, row in rows:
+            name = (row["file"] or "").strip()
+            if not name:
+                raise InputError(f"{path}, line {line}: the file is missing")
+            parts.setdefault(name, []).append(_part(row, wanted[0], f"{path}, line {line}"))
+        return cls(path, {name: _joined(found) for name, found in parts.items()})
+
+    def name_of(self, file: Path) -> str | None:
+        """What a recording is called here: its path from the folder of the table, or just its name."""
+        folder = self.path.resolve().parent
+        absolute = file.resolve()
+        names = [absolute.relative_to(folder).as_posix()] if absolute.is_relative_to(folder) else []
+        return next((name for name in (*names, str(file), file.name) if name in self.parts), None)
+
+    def at(self, name: str, times: npt.ArrayLike, sample_rate: float) -> Floats:
+        """True delays in samples at some times in seconds, NaN where nothing is said. Shape: (T,) -> (T,)"""
+        moments = np.asarray(times, dtype=np.float64)
+        delays = np.full(moments.shape, np.nan)
+        for part in self.parts[name]:
+            inside = (moments >= part.start) & (moments <= part.end)
+            values = np.interp(moments, part.times, part.delays) * (sample_rate if part.seconds else 1)
+            delays[inside] = values[inside]
+        return delays
+
+
+def _part(row: dict[str, str | None], column: str, where: str) -> _Part:
+    seconds = column == "delay_seconds"
+    if row.get("delays"):
+        course = tuple(_number(text, "delays", where) for text in str(row["delays"]).split())
+        return _Part(0.0, math.inf, tuple(MOMENT * i for i in range(len(course))), course, False)
+    delay = _number(row[column], column, where)
+    if row.get("time"):
+        moment = _number(row["time"], "time", where)
+        return _Part(moment, moment, (moment,), (delay,), seconds)
+    start = _number(row["start"], "start", where) if row.get("start") else 0.0
+    end = _number(row["end"], "end", where) if row.get("end") else math.inf
+    if not start < end:
+        raise InputError(f"{where}: the part ends at {end:g} s, before it starts at {start:g} s")
+    return _Part(start, end, (0.0,), (delay,), seconds)
+
+
+def _joined(parts: list[_Part]) -> list[_Part]:
+    """Single moments joined to one course."""
+    moments = sorted((part for part in parts if part.start == part.end), key=lambda part: part.start)
+    rest = [part for part in parts if part.start != part.end]
+    if not moments:
+        return rest
+    times, delays = tuple(part.times[0] for part in moments), tuple(part.delays[0] for part in moments)
+    return [*rest, _Part(times[0], times[-1], times, delays, moments[0].seconds)]
+
+
+def _number(text: str | None, column: str, where: str) -> float:
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(f"{where}: {column} is {text!r}; expected a number")
+    return value

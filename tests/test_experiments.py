@@ -1,0 +1,309 @@
+"""The paper's tables: bookkeeping that loses nothing, documents that match the results, checkpoints that are kept."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from qkgcc import metrics
+from qkgcc.card import Card
+from qkgcc.data import librispeech
+from qkgcc.data.banks import Bank
+from qkgcc.data.benchmark import Benchmark
+from qkgcc.data.packing import build
+from qkgcc.errors import InputError
+from qkgcc.experiments import catalog, evaluation, figures, interpretability, report, reproduce, results
+from qkgcc.models import checkpoint
+from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
+from qkgcc.train import config as configs
+
+ROOT = Path(__file__).parents[1]
+KEPT = sorted((ROOT / "checkpoints").glob("*.safetensors"))
+
+
+# Results files
+
+
+def row(method: str = "qkgcc", seeds: int = 2, base: float = 70.0) -> results.Row:
+    each = [
+        {"seed": s, "rmse": 8.0 + s, "mae": 4.0, "acc10cm": base + s, "by_source": [base + s] * 30, "engine": "cpu"}
+        for s in range(seeds)
+    ]
+    return results.summed_up(
+        {"method": method, "benchmark": "paper-test", "params": 1, "flops": 2, "stored": False, "seeds": each}
+    )
+
+
+def test_results_come_back_as_they_were_written(tmp_path: Path) -> None:
+    results.write(tmp_path / "a.json", "table1", [row()], {"engine": "cpu"})
+    content = results.read(tmp_path / "a.json")
+    assert content is not None
+    assert content["rows"] == [row()]
+    assert content["schema"] == 1
+    assert row()["mean"]["acc10cm"] == 70.5
+    assert row()["std"]["rmse"] == pytest.approx(np.std([8, 9], ddof=1))
+    assert results.read(tmp_path / "none.json") is None
+
+
+def test_a_figure_typed_by_hand_is_found_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    results.write(path, "table1", [row()], {})
+    path.write_text(path.read_text().replace("70.5", "80.5"))
+    with pytest.raises(InputError, match="was changed by hand"):
+        results.read(path)
+    path.write_text("{")
+    with pytest.raises(InputError, match="no results file, or a damaged one"):
+        results.read(path)
+
+
+def test_the_paired_interval_covers_the_difference_of_utterances() -> None:
+    rng = np.random.default_rng(0)
+    hard = rng.normal(60, 20, 216)  # utterances differ far more than methods
+    first, second = row("a", 1), row("b", 1)
+    first["seeds"][0]["by_source"] = (hard + rng.normal(3, 5, 216)).tolist()
+    second["seeds"][0]["by_source"] = hard.tolist()
+    mean, low, high = results.paired_difference(first, second)
+    assert low < mean < high
+    assert low == pytest.approx(mean - 1.96 * 5 / 216**0.5, abs=0.15)
+    assert low > 0  # unpaired, it would not be
+
+
+# Tables
+
+
+def test_every_row_has_its_training_and_the_papers_figures() -> None:
+    for table in catalog.TABLES.values():
+        for method in table.methods:
+            for benchmark in table.benchmarks:
+                figures_there = catalog.published(table.name, benchmark, method.name)
+                assert figures_there is not None, (table.name, benchmark, method.name)
+                assert set(results.METRICS) <= set(figures_there)
+            if method.trained:
+                assert configs.load(method.name).name == method.name
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> reproduce.Workshop:
+    """A workshop whose benchmark is twelve frames: everything but the scoring is real."""
+    calls: list[str] = []
+    rng = np.random.default_rng(0)
+    frames = rng.integers(-2000, 2000, (12, 2, 2048)).astype(np.int16)
+
+    def score(delays_of: evaluation.Delays, name: str, seed: int | None, shop: reproduce.Workshop) -> dict:
+        calls.append(f"{name}:{seed}")
+        error = float(np.abs(delays_of(frames)).mean())
+        return {"seed": seed, "rmse": error, "mae": error, "acc10cm": 50.0, "cells": [], "engine": "cpu", "device": "x"}
+
+    monkeypatch.setattr(reproduce, "_score", score)
+    made = reproduce.Workshop(
+        results=tmp_path / "results", checkpoints=tmp_path / "kept", runs=tmp_path / "runs", say=lambda text: None
+    )
+    made.calls = calls
+    return made
+
+
+def keep_fresh(shop: reproduce.Workshop, method: str, seed: int) -> Path:
+    """A network with fresh weights among the kept checkpoints."""
+    config = configs.load(method)
+    model = checkpoint.build(config.architecture, config.options)
+    options = model.options
+    card = Card(
+        name=f"{method}-{seed}",
+        architecture=config.architecture,
+        options=dataclasses.asdict(options),
+        sample_rate=16000,
+        frame=options.frame,
+        dft=options.dft,
+        delays=options.delays,
+        scaling="utterance",
+        metrics={"validation": {"epoch": 1, "acc10cm": 1.0, "loss": 3.0}, "seconds": 1.0},
+    )
+    path = shop.checkpoints / f"{method}-{seed}.safetensors"
+    checkpoint.save(model, path, card, torch.float16)
+    return path
+
+
+def test_a_table_grows_row_by_row_and_keeps_what_is_there(shop: reproduce.Workshop) -> None:
+    table = catalog.table("table1")
+    keep_fresh(shop, "qkgcc", 0)
+    shop.from_checkpoints = True
+    reproduce.fill(table, shop)
+    assert shop.calls == ["paper-test:None", "paper-test:0"]
+    lines = report.rows_of(table, results.read(shop.results / "table1.json")["rows"])
+    cells = {line[0]: line for line in lines}
+    assert cells["NGCC-PHAT"][5:8] == ["-"] * 3
+    assert cells["QK-GCC"][2] == "322,291"
+    shop.from_checkpoints = False
+    shop.methods = ["gcc-phat", "qkgcc"]
+    shop.seeds = [0]
+    reproduce.fill(table, shop)
+    assert len(shop.calls) == 2  # nothing was computed again
+    keep_fresh(shop, "qkgcc", 1)
+    shop.seeds = []
+    shop.stop_after = 0.0
+    reproduce.fill(table, shop)
+    assert len(shop.calls) == 2  # no time left
+    shop.stop_after = None
+    shop.seeds = [1]
+    reproduce.fill(table, shop)
+    assert shop.calls[2:] == ["paper-test:1"]
+    found = results.find(results.read(shop.results / "table1.json"), "paper-test", "qkgcc")
+    assert [one["seed"] for one in found["seeds"]] == [0, 1]
+
+
+def test_tables_share_what_they_have_in_common(shop: reproduce.Workshop) -> None:
+    keep_fresh(shop, "qkgcc", 0)
+    shop.methods, shop.seeds = ["qkgcc"], [0]
+    reproduce.fill(catalog.table("table1"), shop)
+    reproduce.fill(catalog.table("table3"), shop)
+    assert shop.calls == ["paper-test:0"]
+    copied = results.find(results.read(shop.results / "table3.json"), "paper-test", "qkgcc")
+    assert copied["params"] == 322_291
+
+
+def test_a_mixed_up_checkpoint_and_a_missing_bank_are_one_sentence(shop: reproduce.Workshop) -> None:
+    shop.methods, shop.seeds = ["qkgcc"], [1]
+    with pytest.raises(InputError, match="needs the bank of test-clean: give --bank, or --from-checkpoints"):
+        reproduce.fill(catalog.table("table1"), shop)
+    keep_fresh(shop, "qkgcc", 0).rename(shop.checkpoints / "qkgcc-1.safetensors")
+    with pytest.raises(InputError, match=r"holds qkgcc-0 .*, not qkgcc-1"):
+        reproduce.fill(catalog.table("table1"), shop)
+
+
+def test_a_benchmark_that_is_not_rendered_asks_for_its_bank(tmp_path: Path) -> None:
+    shop = reproduce.Workshop(results=tmp_path, engine="cpu", cache=tmp_path, say=lambda text: None)
+    shop.methods = ["gcc-phat"]
+    with pytest.raises(InputError, match="paper-noise is not rendered yet: give the bank of noise"):
+        reproduce.fill(catalog.table("table2"), shop)
+
+
+def test_a_network_of_another_grid_is_refused() -> None:
+    options = QKGCCOptions(frame=256, dft=256, width=8, heads=2, radius=1)
+    sizes = {"sample_rate": 16000, "frame": 256, "dft": 256, "delays": options.delays}
+    card = Card(name="x", architecture="qkgcc", options=dataclasses.asdict(options), scaling="frame", **sizes)
+    with pytest.raises(InputError, match=r"takes frames of 256 samples .* the paper's benchmark has 2048"):
+        evaluation.network(QKGCC(options), card, "cpu")
+
+
+# Documents
+
+
+@pytest.mark.parametrize("name", report.FILES)
+def test_documents_hold_the_figures_of_the_results(name: str) -> None:
+    text = (ROOT / name).read_text()
+    assert "<!-- end -->" in text
+    assert report.filled(text, ROOT / "results") == text, "run: python -m qkgcc.experiments.report"
+
+
+def test_stored_figures_are_those_of_the_kept_checkpoints() -> None:
+    content = results.read(ROOT / "results" / "table1.json")
+    for found in content["rows"]:
+        for one in found["seeds"]:
+            path = ROOT / "checkpoints" / f"{found['method']}-{one['seed']}.safetensors"
+            assert found["method"] == "gcc-phat" or found["stored"] or path.exists(), path
+            assert len(one["cells"]) == 30
+            pooled = np.average([cell["acc10cm"] for cell in one["cells"]], weights=[c["n"] for c in one["cells"]])
+            assert one["acc10cm"] == pytest.approx(pooled, abs=0.01)
+            assert one["acc10cm"] == pytest.approx(np.mean(one["by_source"]), abs=0.01)
+
+
+# Kept checkpoints
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_a_kept_checkpoint_gives_the_same_logits_after_reloading(path: Path, tmp_path: Path) -> None:
+    assert path.stat().st_size < reproduce.LARGEST_KEPT
+    model, card = checkpoint.load(path)
+    assert card.name == path.stem
+    assert card.git
+    checkpoint.save(model, tmp_path / path.name, card, torch.float16)
+    again, _ = checkpoint.load(tmp_path / path.name)
+    frames = torch.randn(4, 2, 2048, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert torch.equal(model(frames), again(frames))
+        assert torch.isfinite(model(frames)).all()
+
+
+@pytest.fixture(scope="module")
+def slice_of_paper_test(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Bank, list[int]]:
+    """Every 18th utterance of the set, packed from the corpus itself."""
+    rows = list(range(0, 216, 18))
+    ids = {Benchmark.named("paper-test").ids[i] for i in rows}
+    root = tmp_path_factory.mktemp("corpus")
+    corpus = librispeech.find(corpora, "test-clean")
+    (root / "LibriSpeech").mkdir()
+    (root / "LibriSpeech" / "SPEAKERS.TXT").symlink_to(corpus / "SPEAKERS.TXT")
+    for utterance in librispeech.utterances(corpora, "test-clean"):
+        if utterance.id in ids:
+            copy = root / "LibriSpeech" / utterance.path.relative_to(corpus)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.symlink_to(utterance.path)
+    return build("test-clean", root, root / "bank"), rows
+
+
+@pytest.fixture(scope="module")
+def slice_frames(slice_of_paper_test: tuple[Bank, list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    bank, rows = slice_of_paper_test
+    benchmark = Benchmark.named("paper-test")
+    frames, delays = [], []
+    for t60, snr in ((0.4, 6), (0.8, 24)):
+        frames.append(benchmark.frames(benchmark.clean(bank, t60, rows, engine="cpu"), snr, t60, rows))
+        delays.append(benchmark.delays(t60, rows))
+    return np.concatenate(frames), np.concatenate(delays)
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_a_kept_checkpoint_beats_gcc_phat_on_a_slice_of_the_benchmark(
+    path: Path, slice_frames: tuple[np.ndarray, np.ndarray]
+) -> None:
+    frames, delays = slice_frames
+    model, card = checkpoint.load(path)
+    if card.architecture == "ngcc":  # 80 ms a frame
+        frames, delays = frames[::3], delays[::3]
+    ours = metrics.evaluate(evaluation.network(model, card, "cpu")(frames), delays)
+    phat = metrics.evaluate(evaluation.gcc_phat(frames), delays)
+    assert ours["acc10cm"] > phat["acc10cm"] + 3, (ours, phat)
+    assert ours["mae"] < phat["mae"]
+
+
+# Figures
+
+
+def test_figures_1_and_2_are_drawn(tmp_path: Path) -> None:
+    shop = reproduce.Workshop(results=ROOT / "results")
+    for name in ("fig1", "fig2"):
+        png, svg = figures.draw(name, shop, tmp_path)
+        assert png.stat().st_size > 10_000
+        assert "<svg" in svg.read_text()
+    with pytest.raises(InputError, match="reproduce table1 makes it"):
+        figures.draw("fig2", reproduce.Workshop(results=tmp_path), tmp_path)
+
+
+def test_figure_3_measures_what_it_says() -> None:
+    torch.manual_seed(0)
+    model = QKGCC(QKGCCOptions(width=16, heads=2, radius=2, channels=4, hidden=8))
+    rng = np.random.default_rng(0)
+    cell = (1000 * rng.standard_normal((2 * 15, 2, 2048))).astype(np.int16)
+    found = interpretability.analyse(model, [cell])
+    assert found["clips"] == 2
+    assert np.asarray(found["offset_energy"]).shape == (2, 5)
+    np.testing.assert_allclose(np.max(found["offset_energy"], axis=1), 1)
+    np.testing.assert_allclose(np.sum(found["shares"], axis=1), 1)
+    explained = model.explain(torch.from_numpy(cell.astype(np.float32) / 1024))
+    np.testing.assert_allclose(found["norm_product"], explained.norm_product.mean(dim=0), rtol=1e-4)
+    assert -1 <= found["pearson"] <= 1
+    assert json.dumps(found)
+
+
+def test_coherence_is_that_of_scipy() -> None:
+    from scipy.signal import coherence
+
+    rng = np.random.default_rng(0)
+    audio = rng.standard_normal((2, 30720))
+    audio[1] += 0.7 * audio[0]
+    window = np.hanning(512)
+    _, expected = coherence(*audio, window=window, nperseg=512, noverlap=256, detrend=False)
+    np.testing.assert_allclose(interpretability.magnitude_squared_coherence(audio), expected, atol=1e-9)
