@@ -76,7 +76,9 @@ def _interpretability(shop: Workshop) -> Figure:
     figure = new_figure((12, 3.8))
     left, middle, right = figure.subplots(1, 3)
     kilohertz = np.array(numbers["frequency"]) / 1000
-    left.plot(kilohertz, numbers["norm_product"], color="C0", alpha=0.3, linewidth=0.6, label="mean |q| |k|, bin by bin")
+    left.plot(
+        kilohertz, numbers["norm_product"], color="C0", alpha=0.3, linewidth=0.6, label="mean |q| |k|, bin by bin"
+    )
     left.plot(kilohertz, numbers["norm_product_smoothed"], color="C0", label="at the coherence's resolution")
     left.set(xlabel="frequency in kHz", ylabel="mean |q| |k|")
     other = left.twinx()

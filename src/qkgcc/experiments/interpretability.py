@@ -55,7 +55,7 @@ def analyse(
     frequency = np.linspace(0, 8000, o.bins)
     smooth = np.interp(frequency, np.linspace(0, 8000, SEGMENT // 2 + 1), coherence / clips)
     weight /= clips
-    # The coherence has a resolution of SEGMENT; the weight, with a table of positions behind it, jitters from bin to bin.
+    # The coherence has a resolution of SEGMENT; the weight, with a table of positions behind it, jitters bin by bin.
     width = o.dft // SEGMENT
     even = np.convolve(np.pad(weight, width // 2, mode="edge"), np.ones(width) / width, mode="same")[
         width // 2 : width // 2 + o.bins

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from qkgcc.errors import InputError
+from qkgcc.models.fourier import inverse_at_lags, spectrum
 from qkgcc.models.options import NetworkOptions, check_weights
-from qkgcc.models.pgcc import EPSILON, correlation, cross_spectrum, in_full, magnitude
+from qkgcc.models.pgcc import EPSILON, cross_spectrum, magnitude
 
 KERNELS = (11, 9, 7)
 """Lengths of the convolutions of the backbone, in samples, and of those along the lags."""
@@ -88,8 +89,8 @@ class SincBank(nn.Module):
 
     def forward(self, frames: Tensor) -> Tensor:
         frame = len(self.time)
-        response = torch.view_as_real(torch.fft.rfft(self.filters()))[..., 0]  # real: the filters are even
-        spectra = torch.view_as_real(torch.fft.rfft(in_full(frames)))
+        response = spectrum(self.filters(), frame)[..., 0]  # real: the filters are even
+        spectra = spectrum(frames, frame)
         filtered = torch.view_as_complex(spectra[..., None, :, :] * response[..., None])
         signals: Tensor = torch.fft.irfft(filtered, n=frame)
         return signals
@@ -154,8 +155,9 @@ class NGCC(nn.Module):
         o = self.options
         o.check_input(frames, bins)
         first, second = self.backbone(frames.transpose(0, 1))
-        spectrum = cross_spectrum(first, second, o.dft, bins)
-        return correlation(spectrum / (magnitude(spectrum) + EPSILON)[..., None], o.dft, o.max_delay)
+        cross = cross_spectrum(first, second, o.dft, bins)
+        with torch.autocast(frames.device.type, enabled=False):
+            return inverse_at_lags(cross / (magnitude(cross) + EPSILON)[..., None], o.dft, o.max_delay)
 
     def forward(self, frames: Tensor, bins: Tensor | None = None) -> Tensor:
         """Logits over the delays. `bins`, shape (bins,), is False for frequencies that are to be left out."""

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from qkgcc.models.fourier import inverse_at_lags, spectrum
 from qkgcc.models.options import NetworkOptions
 
 BETAS = 11
@@ -41,18 +42,16 @@ class PGCCOptions(NetworkOptions):
         self.expect(2 * self.max_delay < self.dft, "max_delay", f"; a transform of {self.dft} has no such lags")
 
 
-def in_full(signal: Tensor) -> Tensor:
-    """At least float32: under autocast a spectrum must not be made from, or end in, half precision."""
-    return signal.to(torch.promote_types(signal.dtype, torch.float32))
-
-
 def cross_spectrum(first: Tensor, second: Tensor, dft: int, bins: Tensor | None = None) -> Tensor:
     """``X1 conj(X2)`` as real and imaginary parts, zero in masked bins.
 
     Shape: (..., frame), (..., frame) -> (..., dft // 2 + 1, 2)
+
+    >>> one, other = torch.tensor([0.0, 0.0, 1.0]), torch.tensor([0.0, 1.0, 0.0])
+    >>> inverse_at_lags(cross_spectrum(one, other, dft=8), 8, 2).round().abs()  # channel 1 hears it a sample later
+    tensor([0., 0., 0., 1., 0.])
     """
-    # In real numbers, because torch.compile makes kernels for these and none for complex ones.
-    a, b = (torch.view_as_real(torch.fft.rfft(in_full(signal), n=dft)) for signal in (first, second))
+    a, b = spectrum(first, dft), spectrum(second, dft)
     product = torch.stack([(a * b).sum(-1), a[..., 1] * b[..., 0] - a[..., 0] * b[..., 1]], dim=-1)
     return product if bins is None else product * bins[:, None]
 
@@ -62,26 +61,17 @@ def magnitude(spectrum: Tensor) -> Tensor:
     return spectrum.square().sum(-1).clamp_min(torch.finfo(spectrum.dtype).tiny).sqrt()
 
 
-def correlation(spectrum: Tensor, dft: int, max_delay: int) -> Tensor:
-    """The inverse transform at the lags ``-max_delay..max_delay``. Shape: (..., bins, 2) -> (..., 2 * max_delay + 1)
-
-    >>> one, other = torch.tensor([0.0, 0.0, 1.0]), torch.tensor([0.0, 1.0, 0.0])
-    >>> correlation(cross_spectrum(one, other, dft=8), dft=8, max_delay=2).round().abs()  # 1 hears it a sample later
-    tensor([0., 0., 0., 1., 0.])
-    """
-    lags = torch.fft.irfft(torch.view_as_complex(spectrum), n=dft)
-    return torch.cat([lags[..., dft - max_delay :], lags[..., : max_delay + 1]], dim=-1)
-
-
 def correlation_image(frames: Tensor, dft: int, max_delay: int, bins: Tensor | None = None) -> Tensor:
     """The correlations of both channels, a row for each beta from 0 to 1. Swapped channels mirror it left to right.
 
     Shape: (batch, 2, frame) -> (batch, 11, 2 * max_delay + 1)
     """
-    spectrum = cross_spectrum(frames[:, 0], frames[:, 1], dft, bins)[:, None]
-    betas = torch.arange(BETAS, dtype=spectrum.dtype, device=spectrum.device) / (BETAS - 1)
-    weights = torch.exp(-betas[:, None] * torch.log(magnitude(spectrum) + EPSILON))
-    return correlation(spectrum * weights[..., None], dft, max_delay)
+    cross = cross_spectrum(frames[:, 0], frames[:, 1], dft, bins)[:, None]
+    betas = torch.arange(BETAS, dtype=cross.dtype, device=cross.device) / (BETAS - 1)
+    weights = torch.exp(-betas[:, None] * torch.log(magnitude(cross) + EPSILON))
+    # Outside autocast: correlations in half precision would lose their small peaks.
+    with torch.autocast(frames.device.type, enabled=False):
+        return inverse_at_lags(cross * weights[..., None], dft, max_delay)
 
 
 class PGCC(nn.Module):
