@@ -18,7 +18,7 @@ from qkgcc.models import checkpoint
 from qkgcc.simulate import paper
 from qkgcc.simulate.frames import paper_frames
 from qkgcc.train import config as configs
-from qkgcc.train import loop, step
+from qkgcc.train import step
 from qkgcc.train.config import Config
 from qkgcc.train.data import _synthetic, make_sets
 from qkgcc.train.loop import BEST, LAST, METRICS, STATE, Trainer, predict
@@ -62,9 +62,8 @@ def learns(config: Config, sets: tuple, folder: Path) -> tuple[bool, str]:
     before = trainer.validate()["loss"]
     trainer.run()
     after = min(row["loss"] for row in trainer.history)
-    unseen, _ = make_sets(
-        dataclasses.replace(config, data_seed=99, pairs=400, validation_pairs=1), None, "cpu", **SIZES
-    )
+    fresh = dataclasses.replace(config, data_seed=99, pairs=400, validation_pairs=1, shuffled_labels=False)
+    unseen, _ = make_sets(fresh, None, "cpu", **SIZES)
     share = class_accuracy(trainer, unseen)
     return after <= 0.75 * before and share >= 3 / 47, f"loss {before:.2f} -> {after:.2f}, unseen {share:.1%}"
 
@@ -154,14 +153,11 @@ def final_weights(folder: Path) -> dict[str, torch.Tensor]:
     return checkpoint.load(folder / LAST)[0].state_dict()
 
 
-def test_a_run_that_was_cut_off_ends_at_the_same_bits(
-    tmp_path: Path, sets: tuple, quick: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_cut_off_ends_at_the_same_bits(tmp_path: Path, sets: tuple, quick: Config) -> None:
     config = dataclasses.replace(
         quick, architecture="ngcc", options={"frame": 256, "dft": 256, "channels": 8, "taps": 63}
     )  # with dropout: its random numbers go on, too
     Trainer(config, tmp_path / "whole", sets=sets).run()
-    monkeypatch.setattr(loop, "_LOOK_EVERY", 1)
     runs = 0
     while Trainer(config, tmp_path / "parts", sets=sets).run(stop_after=0.0) is None:
         runs += 1
@@ -198,21 +194,64 @@ def test_a_killed_process_goes_on(tmp_path: Path) -> None:
     assert len((tmp_path / "run" / METRICS).read_text().splitlines()) >= before
 
 
-def test_an_interrupt_saves_the_state(tmp_path: Path, sets: tuple, quick: Config) -> None:
-    trainer = Trainer(quick, tmp_path, sets=sets)
-    real, calls = trainer._step, []
+def test_a_stop_is_asked_for_between_steps_and_ends_at_the_same_bits(
+    tmp_path: Path, sets: tuple, quick: Config
+) -> None:
+    Trainer(quick, tmp_path / "whole", sets=sets).run()
+    asked = iter([False] * 7 + [True])
+    assert Trainer(quick, tmp_path / "parts", sets=sets).run(stop=lambda: next(asked)) is None
+    rest = Trainer(quick, tmp_path / "parts", sets=sets)
+    assert rest.step == 8
+    rest.run()
+    whole, parts = final_weights(tmp_path / "whole"), final_weights(tmp_path / "parts")
+    assert all(torch.equal(tensor, parts[name]) for name, tensor in whole.items())
 
-    def interrupted(*arguments: object) -> None:
+
+@pytest.mark.parametrize("where", ["_loss", "validate"])
+def test_an_interrupt_in_the_middle_of_anything_leaves_a_state_to_go_on_from(
+    tmp_path: Path, sets: tuple, quick: Config, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Trainer(quick, tmp_path / "whole", sets=sets).run()
+    cut = Trainer(quick, tmp_path / "cut", sets=sets)
+    owner = cut._step if where == "_loss" else cut
+    real, calls = getattr(owner, where), []
+
+    def interrupted(*arguments: object) -> object:
         calls.append(1)
-        if len(calls) == 5:
+        answer = real(*arguments)  # batch normalization has moved already
+        if len(calls) == (17 if where == "_loss" else 2):
             raise KeyboardInterrupt
-        real(*arguments)
+        return answer
 
-    interrupted.total = real.total
-    trainer._step = interrupted
+    monkeypatch.setattr(owner, where, interrupted)
     with pytest.raises(KeyboardInterrupt):
-        trainer.run()
-    assert Trainer(quick, tmp_path, sets=sets).step == 4
+        cut.run()
+    rest = Trainer(quick, tmp_path / "cut", sets=sets)
+    assert rest.step == 12  # the end of the first epoch
+    rest.run()
+    whole, parts = final_weights(tmp_path / "whole"), final_weights(tmp_path / "cut")
+    assert all(torch.equal(tensor, parts[name]) for name, tensor in whole.items())
+    assert len(rest.history) == quick.epochs
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_command_that_is_told_to_end_saves_its_state(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "qkgcc", "train", "tiny", "--out", str(tmp_path / "run"), "--device", "cpu"]
+    command += ["--set", "pairs=64", "--set", "validation_pairs=16", "--set", "batch=4", "--set", "epochs=500"]
+    process = subprocess.Popen(
+        command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 90
+    while not (tmp_path / "run" / BEST).exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert "the same command goes on" in out
+    assert "interrupted" in err
+    assert (tmp_path / "run" / STATE).exists()
 
 
 @pytest.mark.parametrize("processes", [2])
@@ -276,6 +315,26 @@ def test_too_large_a_batch_says_which_fits(
         trainer.run()
 
 
+def test_what_is_wrong_is_said_before_rooms_are_made(
+    tmp_path: Path, quick: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qkgcc.train.loop.make_sets", lambda *_, **__: pytest.fail("rooms were made"))
+    with pytest.raises(InputError, match="give --bank"):
+        Trainer(dataclasses.replace(quick, sources="bank"), tmp_path / "a")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot make the folder"):
+        Trainer(quick, tmp_path / "file" / "run")
+    (tmp_path / "b").mkdir()
+    for content in ("[]", "{", '{"name": "other"}'):
+        (tmp_path / "b" / "config.json").write_text(content)
+        with pytest.raises(InputError, match=r"is damaged|with another"):
+            Trainer(quick, tmp_path / "b")
+    (tmp_path / "c").mkdir()
+    torch.save({"weights": 1}, tmp_path / "c" / STATE)
+    with pytest.raises(InputError, match=r"state\.pt is damaged"):
+        Trainer(quick, tmp_path / "c")
+
+
 def test_a_bank_is_asked_for(quick: Config) -> None:
     with pytest.raises(InputError, match="needs a bank of utterances: give --bank"):
         make_sets(dataclasses.replace(quick, sources="bank"), None, "cpu", **SIZES)
@@ -328,6 +387,8 @@ def test_settings_can_be_changed_and_based_on_others(tmp_path: Path) -> None:
         ("t60=[1.0, 0.5]", "expected a rising pair"),
         ("learning_rate=-1", "positive"),
         ("epochs", "is no change of a setting"),
+        ("t60=0.3", "t60 is 0.3; expected a pair of numbers"),
+        ("options=5", "options is 5; expected a table of options"),
     ],
 )
 def test_bad_settings_are_one_sentence(change: str, message: str) -> None:

@@ -14,9 +14,7 @@ import typer
 
 from qkgcc.cli import data, demo, doctor, estimate, evaluate, methods, reproduce, simulate, train
 from qkgcc.errors import InputError, MissingExtraError
-
-INTERRUPTED = 130
-"""The exit code of a command that was stopped with Ctrl-C, as of any other."""
+from qkgcc.interrupts import INTERRUPTED
 
 app = typer.Typer(
     help="Time delay between two microphones. Positive: the first channel hears the source later.",

@@ -1,6 +1,5 @@
 """`qkgcc train`: one network on the paper's distribution, or on a narrower one."""
 
-import signal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +9,7 @@ from rich.table import Table
 
 from qkgcc.cli.tables import console, progress_bar
 from qkgcc.errors import MissingExtraError
+from qkgcc.interrupts import INTERRUPTED, stop_requests
 
 
 def train(
@@ -57,7 +57,6 @@ def train(
     folder = out or Path("runs") / f"{settings.name}-{settings.seed}"
     utterances = None if bank is None else Bank.load(bank)
     place = distributed.join(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    signal.signal(signal.SIGTERM, _interrupt)  # a job that is told to end saves its state as one that is interrupted
     try:
         with progress_bar(
             BarColumn(),
@@ -77,15 +76,15 @@ def train(
                 note = "" if last is None else f"validation: loss {last['loss']:.3f}, Acc@10cm {last['acc10cm']:.1f}"
                 bar.update(steps, completed=step, note=note)
 
-            best = trainer.run(progress=show, stop_after=stop_after)
+            with stop_requests() as stop:  # a job that is told to end saves its state, as one that is interrupted
+                best = trainer.run(progress=show, stop_after=stop_after, stop=stop)
+                interrupted = best is None and stop()
         if distributed.first():
             _report(trainer.history, best, folder, settings.epochs)
+        if interrupted:
+            raise typer.Exit(INTERRUPTED)
     finally:
         distributed.leave()
-
-
-def _interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt
 
 
 def _report(history: list[dict[str, Any]], best: dict[str, Any] | None, folder: Path, epochs: int) -> None:

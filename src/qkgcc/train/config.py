@@ -61,7 +61,8 @@ class Config:
 
     def __post_init__(self) -> None:
         for spread in ("t60", "snr"):
-            object.__setattr__(self, spread, tuple(getattr(self, spread)))
+            if isinstance(getattr(self, spread), list):
+                object.__setattr__(self, spread, tuple(getattr(self, spread)))
         for row in dataclasses.fields(self):
             _check_type(row.name, getattr(self, row.name), str(row.type))
         least = {"pairs": 1, "validation_pairs": 1, "epochs": 1, "batch": 2, "seed": 0, "data_seed": 0}
@@ -127,7 +128,7 @@ def _read(name: str, users: tuple[str, ...] = ()) -> dict[str, Any]:
             values = tomllib.loads(Path(name).read_text())
         else:
             values = tomllib.loads((resources.files("qkgcc.train") / "configs" / f"{name}.toml").read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         raise InputError(
             f"there is no training {name!r}; there are {', '.join(names())}, or give the path of a TOML file"
         ) from None
@@ -139,7 +140,7 @@ def _read(name: str, users: tuple[str, ...] = ()) -> dict[str, Any]:
     if str(base).endswith(".toml"):  # beside the file that names it
         base = str(Path(name).parent / base)
     below = _read(str(base), (*users, name))
-    return below | values | {"options": below.get("options", {}) | values.get("options", {})}
+    return below | values | {"options": _options(below) | _options(values)}
 
 
 def _apply(values: dict[str, Any], change: str) -> None:
@@ -151,9 +152,15 @@ def _apply(values: dict[str, Any], change: str) -> None:
     except tomllib.TOMLDecodeError:
         value = text  # a bare word is a text
     if key.startswith("options."):
-        values["options"] = values.get("options", {}) | {key.removeprefix("options."): value}
+        values["options"] = _options(values) | {key.removeprefix("options."): value}
     else:
         values[key] = value
+
+
+def _options(values: Mapping[str, Any]) -> dict[str, Any]:
+    options = values.get("options", {})
+    _check_type("options", options, "dict[str, Any]")
+    return dict(options)
 
 
 def _check_type(name: str, value: Any, expected: str) -> None:
@@ -170,4 +177,5 @@ def _check_type(name: str, value: Any, expected: str) -> None:
         right = right and len(value) == 2 and all(isinstance(x, (int, float)) for x in value)
     if not right:
         kind = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false"}
+        kind |= {"dict[str, Any]": "a table of options", "tuple[float, float]": "a pair of numbers"}
         raise InputError(f"the setting {name} is {value!r}; expected {kind.get(expected, expected)}")

@@ -24,6 +24,8 @@ from qkgcc.simulate.frames import Sources, paper_frames
 from qkgcc.simulate.signals import synthetic
 from qkgcc.train.config import Config
 
+SPLITS = ("train", "validation")
+
 _SYNTHETIC = 96  # utterances of steady noise in each split, where no bank is
 _VALIDATION = 1 << 40  # first index of the validation pairs: no training set is that large
 
@@ -59,8 +61,11 @@ def make_sets(
     `progress` is called with the number of pairs made since the last call.
     """
     made = []
-    for split, first, count in (("train", 0, config.pairs), ("validation", _VALIDATION, config.validation_pairs)):
-        sources, names = _sources(config, bank, split, device)
+    utterances = bank if config.sources == "bank" else None
+    for split in SPLITS:  # before the first room is made
+        set_hash(config, bank, split, frame)
+    for split, first, count in zip(SPLITS, (0, _VALIDATION), (config.pairs, config.validation_pairs), strict=True):
+        sources = _synthetic(split, device) if utterances is None else Sources.of(utterances, split, device)
         index = first + np.arange(count)
         pairs = paper.training_pairs(config.data_seed, index, len(sources.signals), t60=config.t60, snr=config.snr)
         frames, delays = paper_frames(pairs, sources, frame=frame, progress=progress)
@@ -68,22 +73,28 @@ def make_sets(
         if config.shuffled_labels:
             order = np.random.default_rng(config.data_seed).permutation(count)
             classes = classes[torch.as_tensor(order, device=classes.device)]
-        what = ["paper", split, config.data_seed, count, config.t60, config.snr, frame, names, config.shuffled_labels]
-        made.append(PairSet(frames, delays, classes, hashlib.sha256(json.dumps(what).encode()).hexdigest()))
+        made.append(PairSet(frames, delays, classes, set_hash(config, bank, split, frame)))
     return made[0], made[1]
 
 
-def _sources(config: Config, bank: Bank | None, split: str, device: torch.device | str) -> tuple[Sources, str]:
-    """Utterances on the device, and what names them."""
+def set_hash(config: Config, bank: Bank | None, split: str, frame: int) -> str:
+    """Names a set by all that it is a function of; the engines that make it agree but for rounding.
+
+    An `InputError` says what is missing to make it.
+    """
     if config.sources == "synthetic":
-        return _synthetic(split, device), "synthetic"
-    if bank is None:
+        names = "synthetic"
+    elif bank is None:
         raise InputError(
             f"the training {config.name} needs a bank of utterances: give --bank FILE (qkgcc data bank makes one)"
         )
-    if not len(bank.select(split=split)):
+    elif not len(bank.select(split=split)):
         raise InputError(f"the bank {bank.path} has no {split} split: take the one of test-clean")
-    return Sources.of(bank, split, device), bank.hash
+    else:
+        names = bank.hash
+    count = {"train": config.pairs, "validation": config.validation_pairs}[split]
+    what = ["paper", split, config.data_seed, count, config.t60, config.snr, frame, names, config.shuffled_labels]
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()
 
 
 def _synthetic(split: str, device: torch.device | str) -> Sources:

@@ -17,6 +17,7 @@ import dataclasses
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,7 +37,7 @@ from qkgcc.models import checkpoint
 from qkgcc.simulate import paper
 from qkgcc.train import distributed
 from qkgcc.train.config import Config
-from qkgcc.train.data import PairSet, make_sets
+from qkgcc.train.data import PairSet, make_sets, set_hash
 from qkgcc.train.step import GraphedStep, Step, autocast, cosine, fitting_batch, make_optimizer, matrix_precision
 
 CONFIG, METRICS, BEST, LAST, STATE = (
@@ -49,7 +50,7 @@ CONFIG, METRICS, BEST, LAST, STATE = (
 SAVE_EVERY = 300.0
 """Seconds between two savings of the state within an epoch; it is always saved at an epoch's end."""
 
-_LOOK_EVERY = 50  # steps between two looks at the clock
+_AGREE_EVERY = 20  # steps after which several processes agree whether to stop
 
 
 class Trainer:
@@ -79,61 +80,72 @@ class Trainer:
             setattr(self.model, "folded", True)  # noqa: B010 - to mypy, every attribute is a module
         options: Any = self.model.options
         self.delays = np.asarray(options.delays, dtype=np.float64)
-        self.data, self.validation = sets or make_sets(
-            config, bank, self.device, frame=options.frame, max_delay=(len(self.delays) - 1) // 2, progress=progress
-        )
+        # What can be wrong is found before the rooms are made: on a CPU that may take an hour.
+        self._open_folder()
+        state = self._read_state(sets[0].hash if sets else set_hash(config, bank, "train", options.frame))
+        with self._memory_explained():
+            self.data, self.validation = sets or make_sets(
+                config, bank, self.device, frame=options.frame, max_delay=(len(self.delays) - 1) // 2, progress=progress
+            )
         self.step, self.history, self.seconds = 0, list[dict[str, Any]](), 0.0
         self._loss_so_far = 0.0  # of an epoch that was cut off
-        self._open_folder()
         graphed = self.device.type == "cuda" and config.compile and not distributed.active()
         self.optimizer = make_optimizer(self.model, config, graphed)
-        self._resume()
+        if state is not None:
+            self._resume(state)
         trained = distributed.wrap(self.model)
         with matrix_precision(config), self._memory_explained():
             self._step = (GraphedStep if graphed else Step)(trained, self.optimizer, self.data, config)
 
     def run(
-        self, *, progress: Callable[[int], object] | None = None, stop_after: float | None = None
+        self,
+        *,
+        progress: Callable[[int], object] | None = None,
+        stop_after: float | None = None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> dict[str, Any] | None:
-        """Train to the end; the metrics of the best epoch, or None where `stop_after` seconds came first.
+        """Train to the end; the metrics of the best epoch, or None where it was told to stop before.
 
-        `progress` is called with the number of steps that are done. An interrupt saves the state.
+        Args:
+            progress: called with the number of steps that are done.
+            stop_after: seconds after which to save the state and stop.
+            stop: asked between steps whether to save the state and stop (`interrupts.stop_requests`). An exception in
+                the middle of a step saves nothing: half a step is no state to go on from.
         """
         begun = saved = time.monotonic()
         already = self.seconds
         with matrix_precision(self.config), self._memory_explained():
-            try:
-                while self.step < self.config.steps:
-                    epoch, within = divmod(self.step, self.config.steps_per_epoch)
-                    rows, swaps = self._order(epoch)
-                    self.model.train()
-                    for i in range(within, self.config.steps_per_epoch):
-                        self._step(*distributed.share(rows[i], swaps[i]), cosine(self.config, self.step))
-                        self.step += 1
-                        if self.step % _LOOK_EVERY or self.step % self.config.steps_per_epoch == 0:
-                            continue
-                        now = time.monotonic()
-                        self.seconds = already + now - begun
-                        if progress is not None:
-                            progress(self.step)
-                        if distributed.any_of(stop_after is not None and now - begun > stop_after):
-                            self._save_state()
-                            return None
-                        if now - saved > SAVE_EVERY:
-                            self._save_state()
-                            saved = now
-                    self._end_epoch(epoch, lambda: already + time.monotonic() - begun)
-                    saved = time.monotonic()
+            while self.step < self.config.steps:
+                epoch, within = divmod(self.step, self.config.steps_per_epoch)
+                rows, swaps = self._order(epoch)
+                self.model.train()
+                for i in range(within, self.config.steps_per_epoch):
+                    self._step(*distributed.share(rows[i], swaps[i]), cosine(self.config, self.step))
+                    self.step += 1
+                    if self.step % self.config.steps_per_epoch == 0 or not self._time_to_look():
+                        continue
+                    now = time.monotonic()
+                    self.seconds = already + now - begun
                     if progress is not None:
                         progress(self.step)
-                    over = stop_after is not None and saved - begun > stop_after
-                    if distributed.any_of(over) and self.step < self.config.steps:
+                    if distributed.any_of(stop() or (stop_after is not None and now - begun > stop_after)):
+                        self._save_state()
                         return None
-            except KeyboardInterrupt:
-                self.seconds = already + time.monotonic() - begun
-                self._save_state()
-                raise
+                    if distributed.any_of(now - saved > SAVE_EVERY):
+                        self._save_state()
+                        saved = now
+                self._end_epoch(epoch, lambda: already + time.monotonic() - begun)
+                saved = time.monotonic()
+                if progress is not None:
+                    progress(self.step)
+                over = stop() or (stop_after is not None and saved - begun > stop_after)
+                if distributed.any_of(over) and self.step < self.config.steps:
+                    return None
         return self.best()
+
+    def _time_to_look(self) -> bool:
+        """Whether to look at the clock; seldom where that takes the agreement of several processes."""
+        return not distributed.active() or self.step % _AGREE_EVERY == 0
 
     def best(self) -> dict[str, Any]:
         """Of the epochs so far, by the cross-entropy: Acc@10cm of a few thousand pairs is too noisy to choose by."""
@@ -196,7 +208,7 @@ class Trainer:
             seed=self.config.seed,
             git=commit(),
             torch=torch.__version__,
-            metrics={"validation": row},
+            metrics={"validation": row, "device": device_name(self.device)},
         )
         checkpoint.save(self.model, path, card, dtype)
 
@@ -205,6 +217,10 @@ class Trainer:
         try:
             yield
         except torch.OutOfMemoryError:
+            if not hasattr(self, "data"):
+                raise InputError(
+                    f"{self.config.pairs} pairs do not fit into the memory of {self.device}: --set pairs=... fewer"
+                ) from None
             fits = fitting_batch(self.model, self.data, self.config)
             hint = f"{fits} fits: --set batch={fits}" if fits else "even 2 is: take a smaller network or set of pairs"
             raise InputError(
@@ -217,8 +233,8 @@ class Trainer:
         path = self.folder / CONFIG
         if path.exists():
             try:
-                old = json.loads(path.read_text())
-            except ValueError:
+                old = dict(json.loads(path.read_text()))
+            except (ValueError, TypeError):
                 raise InputError(f"{path} is damaged: delete the folder, or give another") from None
             new = json.loads(self.config.to_json())
             if changed := sorted(key for key in {*old, *new} if old.get(key) != new.get(key)):
@@ -250,19 +266,24 @@ class Trainer:
         }
         write_whole(self.folder / STATE, lambda target: torch.save(state, target))
 
-    def _resume(self) -> None:
+    def _read_state(self, data: str) -> dict[str, Any] | None:
+        """What a run that was cut off has left, if it is of the same data."""
         path = self.folder / STATE
         if not path.exists():
-            return
+            return None
         try:
-            state = torch.load(path, map_location=self.device, weights_only=True)
+            state: dict[str, Any] = torch.load(path, map_location=self.device, weights_only=True)
+            found = state["data"]
         except Exception as error:  # torch raises whatever its unpickler meets
             raise InputError(f"{path} is damaged ({type(error).__name__}): delete it to train from the start") from None
-        if state["data"] != self.data.hash:
+        if found != data:
             raise InputError(
-                f"{self.folder} was trained on other data (hash {state['data'][:12]}, now {self.data.hash[:12]}): give "
-                "the same bank, or another folder"
+                f"{self.folder} was trained on other data (hash {found[:12]}, now {data[:12]}): give the same bank, or "
+                "another folder"
             )
+        return state
+
+    def _resume(self, state: dict[str, Any]) -> None:
         self.step, self.history, self.seconds = state["step"], state["history"], state["seconds"]
         self._loss_so_far = state["loss"]
         self.model.load_state_dict(state["model"])
@@ -302,6 +323,12 @@ def _fresh_model(config: Config) -> nn.Module:
 def _check_device(device: torch.device) -> None:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError("there is no CUDA device here: leave --device out, or give cpu")
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, torch {torch.__version__}, {sys.platform}"
 
 
 def commit() -> str | None:
