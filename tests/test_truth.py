@@ -50,6 +50,10 @@ def test_recordings_are_found_by_path_or_by_name(tmp_path: Path) -> None:
         ("file,delay_samples\na,1\nb,\n", "line 3: delay_samples is ''"),
         ("file,delay_samples\n,1\n", "line 2: the file is missing"),
         ("file,start,end,delay_samples\na,2,1,0\n", "ends at 1 s, before it starts at 2 s"),
+        ("file,delay_samples\na,3,5\n", "line 2: more cells than columns"),
+        ("file,delay_samples\na,3\na,4\n", "a has two delays from 0 s on"),
+        ("file,start,end,delay_samples\na,0,2,1\na,1,3,2\n", "a has two delays from 1 s on"),
+        ("file,time,delay_samples\na,1,1\na,1,2\n", "a has two delays at the same time"),
     ],
 )
 def test_a_bad_table_names_the_line(tmp_path: Path, text: str, message: str) -> None:
@@ -113,6 +117,14 @@ def test_only_labelled_frames_count_and_wrong_answers_show(recordings: Path) -> 
     assert int(rows["wrong.wav"][2]) < int(rows["near.wav"][2])
     assert float(rows["wrong.wav"][6]) < 80
     assert float(rows["near.wav"][6]) == 100
+
+
+def test_delays_beyond_what_is_searched_are_warned_of(recordings: Path) -> None:
+    done = evaluate(recordings / "near.wav", "--truth", recordings / "truth.csv", "--spacing", 0.02)
+    assert done.returncode == 0
+    assert "beyond the largest that is searched" in done.stderr
+    fine = evaluate(recordings / "near.wav", "--truth", recordings / "truth.csv", "--spacing", 0.3)
+    assert fine.stderr == ""
 
 
 def test_a_recording_that_fails_leaves_the_others(recordings: Path, tmp_path: Path) -> None:

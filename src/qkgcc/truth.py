@@ -9,6 +9,7 @@ the source later. Other columns are ignored, but for `delays` of `qkgcc simulate
 """
 
 import csv
+import itertools
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,11 +63,13 @@ class Truth:
             raise InputError(f"{path} has no rows")
         parts: dict[str, list[_Part]] = {}
         for line, row in rows:
+            if None in row:
+                raise InputError(f"{path}, line {line}: more cells than columns (a decimal comma?)")
             name = (row["file"] or "").strip()
             if not name:
                 raise InputError(f"{path}, line {line}: the file is missing")
             parts.setdefault(name, []).append(_part(row, wanted[0], f"{path}, line {line}"))
-        return cls(path, {name: _joined(found) for name, found in parts.items()})
+        return cls(path, {name: _joined(found, f"{path}: {name}") for name, found in parts.items()})
 
     def name_of(self, file: Path) -> str | None:
         """What a recording is called here: its path from the folder of the table, or just its name."""
@@ -102,14 +105,22 @@ def _part(row: dict[str, str | None], column: str, where: str) -> _Part:
     return _Part(start, end, (0.0,), (delay,), seconds)
 
 
-def _joined(parts: list[_Part]) -> list[_Part]:
-    """Single moments joined to one course."""
+def _joined(parts: list[_Part], where: str) -> list[_Part]:
+    """Single moments joined to one course; no moment may have two delays."""
     moments = sorted((part for part in parts if part.start == part.end), key=lambda part: part.start)
     rest = [part for part in parts if part.start != part.end]
-    if not moments:
-        return rest
-    times, delays = tuple(part.times[0] for part in moments), tuple(part.delays[0] for part in moments)
-    return [*rest, _Part(times[0], times[-1], times, delays, moments[0].seconds)]
+    if moments:
+        times, delays = tuple(part.times[0] for part in moments), tuple(part.delays[0] for part in moments)
+        if len(set(times)) < len(times):
+            raise InputError(f"{where} has two delays at the same time")
+        rest.append(_Part(times[0], times[-1], times, delays, moments[0].seconds))
+    rest.sort(key=lambda part: part.start)
+    for one, other in itertools.pairwise(rest):
+        if one.end > other.start:
+            raise InputError(
+                f"{where} has two delays from {other.start:g} s on: give each part its own start and end, or a time"
+            )
+    return rest
 
 
 def _number(text: str | None, column: str, where: str) -> float:

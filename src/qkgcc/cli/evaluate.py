@@ -1,5 +1,7 @@
 """`qkgcc evaluate`: how good methods are on a user's own labelled recordings."""
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import Annotated
@@ -62,28 +64,33 @@ def evaluate(
         DelayEstimator(m, spacing=spacing, max_delay=max_delay, hop=hop, speed_of_sound=speed) for m in methods
     ]
     rows: list[dict[str, object]] = []
-    failed = 0
+    failed = beyond = 0
     found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {m: [] for m in methods}
     with progress_bar() as progress:
         task = progress.add_task("", total=len(sources))
         for source, name in zip(sources, names, strict=True):
             progress.update(task, description=source.name)
             try:
+                pairs = []
                 for m, estimator in zip(methods, estimators, strict=True):
                     answer = estimator(source, channels=channels)
                     true = table.at(str(name), answer.times, answer.sample_rate) / answer.sample_rate * _RATE
                     known = np.isfinite(true)
                     if not known.any():
                         raise InputError(f"{source}: the truth says nothing of any of its {len(known)} frames")
-                    pair = answer.delay_seconds[known] * _RATE, true[known]
-                    found[m].append(pair)
-                    if by_file:
-                        rows.append({"file": str(name), "method": m, **_scores(*pair, distance, speed)})
+                    pairs.append((answer.delay_seconds[known] * _RATE, true[known]))
+                    furthest = np.abs(answer.lags).max() / answer.sample_rate * _RATE
+                    beyond += m == methods[0] and bool((np.abs(true[known]) > furthest + 1).any())
             except InputError as error:
                 if len(sources) == 1:
                     raise
                 failed += 1
                 progress.console.print(f"error: {error}", highlight=False)
+            else:  # all methods or none: they are compared on the same frames
+                for m, pair in zip(methods, pairs, strict=True):
+                    found[m].append(pair)
+                    if by_file:
+                        rows.append({"file": str(name), "method": m, **_scores(*pair, distance, speed)})
             progress.advance(task)
     if failed == len(sources):
         raise InputError("none of the recordings could be evaluated")
@@ -91,6 +98,12 @@ def evaluate(
         estimated, true = (np.concatenate(column) for column in zip(*found[m], strict=True))
         rows.append({"file": "all", "method": m, **_scores(estimated, true, distance, speed)})
     _print(rows, format, by_file)
+    if beyond:
+        typer.echo(
+            f"warning: the true delays of {beyond} recordings are beyond the largest that is searched: give the real "
+            "--spacing or --max-delay",
+            err=True,
+        )
     if failed:
         typer.echo(f"{failed} of {len(sources)} recordings failed", err=True)
         raise typer.Exit(1)
@@ -109,9 +122,11 @@ def _print(rows: list[dict[str, object]], format: Format, by_file: bool) -> None
         return
     columns = list(rows[0])
     if format is Format.csv:
-        typer.echo(",".join(columns))
-        for row in rows:
-            typer.echo(",".join("" if (value := _plain(row[c])) is None else str(value) for c in columns))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({key: _plain(value) for key, value in row.items()} for row in rows)
+        typer.echo(text.getvalue(), nl=False)
         return
     table = Table(title=f"errors in samples at {_RATE // 1000} kHz, shares in %", title_justify="left")
     for column in columns:

@@ -47,7 +47,7 @@ def network(model: nn.Module, card: Card, device: str | torch.device) -> Delays:
 
     def estimate(frames: npt.NDArray[np.int16]) -> npt.NDArray[np.float64]:
         # In full float32: a GPU's faster ways are for training.
-        with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):
+        with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             found = [
                 model(torch.from_numpy(part.astype(np.float32)).to(device) / SCALE).argmax(dim=-1).cpu().numpy()
                 for part in np.array_split(frames, max(1, len(frames) // 500))
@@ -86,5 +86,15 @@ def evaluate(
     return {
         **{key: value for key, value in metrics.evaluate(estimate, truth).items() if key in keep},
         "cells": [{key: round(cell[key], 4) for key in keep} for cell in cells],
-        "by_source": (100 * right.mean(axis=(0, 2))).round(3).tolist(),
+        "by_source": _by_source(right.reshape(len(T60S), len(SNRS), len(benchmark.ids), FRAMES)),
+    }
+
+
+def _by_source(right: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    """Acc@10cm of each source. Shape: (T60s, SNRs, sources, frames)"""
+    share = 100 * right.mean(axis=-1)
+    return {
+        "all": share.mean(axis=(0, 1)).round(2).tolist(),
+        "snr": {f"{snr:g}": share[:, i].mean(axis=0).round(1).tolist() for i, snr in enumerate(SNRS)},
+        "t60": {f"{t60:g}": share[i].mean(axis=0).round(1).tolist() for i, t60 in enumerate(T60S)},
     }

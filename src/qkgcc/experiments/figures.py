@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +10,19 @@ import numpy as np
 from qkgcc.data.benchmark import FRAMES, SNRS, T60S, Benchmark
 from qkgcc.data.rendering import load_cell
 from qkgcc.errors import InputError
-from qkgcc.experiments import catalog, results
+from qkgcc.experiments import catalog, kept, results
 from qkgcc.experiments.interpretability import analyse
 from qkgcc.experiments.report import curve
+from qkgcc.experiments.reproduce import Workshop, render
 from qkgcc.files import write_whole
 from qkgcc.models import checkpoint
 from qkgcc.plots import new_figure
 from qkgcc.simulate.engines import best_engine
+from qkgcc.train.loop import commit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from qkgcc.experiments.reproduce import Workshop
 
 EVERY = 10
 """Figure 3 takes every tenth utterance of paper-test, in all 30 cells."""
@@ -47,6 +46,7 @@ def _robustness(shop: Workshop) -> Figure:
         raise InputError(f"{shop.results / 'table1.json'} is not there: qkgcc reproduce table1 makes it")
     figure = new_figure((10, 4.2))
     axes: list[Axes] = figure.subplots(1, 2, sharey=True).tolist()
+    drawn = []
     for i, method in enumerate(catalog.table("table1").methods):
         row = results.find(content, "paper-test", method.name)
         if row is None or not row["seeds"]:
@@ -57,22 +57,34 @@ def _robustness(shop: Workshop) -> Figure:
             ax.plot(list(mean), list(mean.values()), "o-", color=f"C{i}", label=method.label)
             if len(each) > 1:
                 ax.fill_between(list(mean), each.min(axis=0), each.max(axis=0), color=f"C{i}", alpha=0.25, linewidth=0)
+            spread = {"lowest": each.min(axis=0).tolist(), "highest": each.max(axis=0).tolist()}
+            drawn.append({"method": method.name, "axis": axis, "at": list(mean), "mean": list(mean.values()), **spread})
     axes[0].set(xlabel="SNR in dB (mean over T60)", ylabel="Acc@10cm in %")
     axes[1].set(xlabel="T60 in s (mean over SNR)")
     for ax in axes:
         ax.grid(alpha=0.3)
     axes[0].legend()
+    _write_numbers(shop, "fig2", drawn, content["benchmark"], content["engine"])
     return figure
+
+
+def _write_numbers(shop: Workshop, name: str, rows: list[dict[str, Any]], benchmark: Any, engine: str) -> None:
+    """Keep what a figure shows, unless it is there already."""
+    old = results.read(shop.results / f"{name}.json")
+    if old is None or old["rows"] != rows:
+        about = {"benchmark": benchmark, "engine": engine, "command": f"qkgcc reproduce {name}", "git": commit()}
+        results.write(shop.results / f"{name}.json", name, rows, about)
 
 
 def _interpretability(shop: Workshop) -> Figure:
     """Figure 3, of the representative QK-GCC. Its numbers are kept in results/fig3.json."""
-    path = shop.results / "fig3.json"
-    if shop.from_checkpoints or not path.exists():
-        found = _analysed(shop)
-        shop.results.mkdir(parents=True, exist_ok=True)
-        write_whole(path, lambda target: target.write_text(json.dumps(found) + "\n"))
-    numbers = json.loads(path.read_text())
+    content = results.read(shop.results / "fig3.json")
+    path = shop.checkpoints / f"qkgcc-{catalog.REPRESENTATIVE}.safetensors"
+    fresh = content is not None and (not path.exists() or content["rows"][0]["checkpoint"] == kept.weights_hash(path))
+    if shop.from_checkpoints or content is None or not fresh:
+        numbers = _analysed(shop, path)
+    else:
+        (numbers,) = content["rows"]
     figure = new_figure((12, 3.8))
     left, middle, right = figure.subplots(1, 3)
     kilohertz = np.array(numbers["frequency"]) / 1000
@@ -104,18 +116,18 @@ def _interpretability(shop: Workshop) -> Figure:
     return figure
 
 
-def _analysed(shop: Workshop) -> dict[str, Any]:
-    name = f"qkgcc-{catalog.REPRESENTATIVE}"
-    model, _ = checkpoint.load(shop.checkpoints / f"{name}.safetensors")
+def _analysed(shop: Workshop, path: Path) -> dict[str, Any]:
+    model, card = checkpoint.load(path)
+    kept.check_card(path, card, "qkgcc", catalog.REPRESENTATIVE, shop.bank("test-clean"))
     benchmark, engine = Benchmark.named("paper-test"), shop.engine or best_engine()
+    render(benchmark, engine, shop)
     rows = (np.arange(0, len(benchmark.ids), EVERY)[:, None] * FRAMES + np.arange(FRAMES)).ravel()
     cells = [load_cell(benchmark, engine, snr, t60, shop.cache)[rows] for t60 in T60S for snr in SNRS]
-    return {"checkpoint": name, "benchmark": benchmark.hash, "engine": engine} | analyse(
-        model,  # type: ignore[arg-type]
-        cells,
-        device=shop.device,
-        progress=shop.track("figure 3", len(cells) * len(rows) // FRAMES),
-    )
+    bar = shop.track("figure 3", len(cells) * len(rows) // FRAMES)
+    found = analyse(model, cells, device=shop.device, progress=bar)  # type: ignore[arg-type]
+    numbers = {"checkpoint": kept.weights_hash(path)} | found
+    _write_numbers(shop, "fig3", [numbers], {benchmark.name: benchmark.hash}, engine)
+    return numbers
 
 
 # Figure 1

@@ -7,6 +7,7 @@ python -m qkgcc.experiments.report --check    says whether they are as they shou
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import sys
 from collections.abc import Callable
@@ -72,53 +73,74 @@ def summary_text(folder: Path) -> str:
 
 
 def claims_text(folder: Path) -> str:
-    """The order of the methods with paired intervals, and what the paper says of Figure 2, checked."""
+    """The order of the methods on every column, and what the paper says of Figure 2, checked."""
     lines = [["claim", "measured", ""]]
     for name in ("table1", "table2"):
         content = results.read(folder / f"{name}.json")
         for benchmark in catalog.table(name).benchmarks:
-            rows = {
-                method: results.find(content, benchmark, method) for method in ("qkgcc", "ngcc", "pgcc", "gcc-phat")
-            }
-            for better, worse in (("qkgcc", "ngcc"), ("ngcc", "pgcc"), ("pgcc", "gcc-phat"), ("qkgcc", "gcc-phat")):
-                first, second = rows[better], rows[worse]
-                if not (first and second and first["seeds"] and second["seeds"]):
-                    lines.append([f"{benchmark}: {better} above {worse}", "-", "-"])
-                    continue
-                mean, low, high = results.paired_difference(first, second)
-                verdict = "yes" if low > 0 else "no" if high < 0 else "not decided"
-                lines.append(
-                    [f"{benchmark}: {better} above {worse}", f"{mean:+.2f} ({low:+.2f} to {high:+.2f})", verdict]
-                )
+            rows = {method: results.find(content, benchmark, method) for method in _ORDER}
+            lines += [_order_claim(benchmark, rows, key) for key in ("rmse", "mae")]
+            for better, worse in (*itertools.pairwise(_ORDER), (_ORDER[0], _ORDER[-1])):
+                claim = f"{benchmark}, Acc@10cm: {better} above {worse}"
+                lines.append(_difference(claim, rows[better], rows[worse]))
     return markdown(lines + _figure_2_claims(folder))
+
+
+_ORDER = ("qkgcc", "ngcc", "pgcc", "gcc-phat")
+
+
+def _order_claim(benchmark: str, rows: dict[str, results.Row | None], key: str) -> list[str]:
+    values = [row["mean"][key] for row in rows.values() if row and row["mean"]]
+    claim = f"{benchmark}, {key.upper()}: {' < '.join(rows)}"
+    if len(values) < len(rows):
+        return [claim, "-", "-"]
+    return [claim, " / ".join(f"{value:.2f}" for value in values), "yes" if values == sorted(values) else "no"]
+
+
+def _difference(claim: str, better: results.Row | None, worse: results.Row | None) -> list[str]:
+    if not (better and worse and better["seeds"] and worse["seeds"]):
+        return [claim, "-", "-"]
+    return _decided(claim, results.by_source(better) - results.by_source(worse))
+
+
+def _decided(claim: str, differences: Any) -> list[str]:
+    mean, low, high = results.interval(differences)
+    verdict = "yes" if low > 0 else "no" if high < 0 else "not decided"
+    return [claim, f"{mean:+.2f} ({low:+.2f} to {high:+.2f})", verdict]
 
 
 def _figure_2_claims(folder: Path) -> list[list[str]]:
     content = results.read(folder / "table1.json")
-    rows = [results.find(content, "paper-test", method) for method in ("qkgcc", "ngcc", "gcc-phat")]
-    if not all(row and row["seeds"] for row in rows):
-        return []
-    snr = [curve(row, "snr") for row in rows if row]
-    t60 = [curve(row, "t60") for row in rows if row]
+    ours = results.find(content, "paper-test", "qkgcc")
     lines = []
-    for i, other in ((1, "NGCC"), (2, "GCC-PHAT")):
-        low, high = snr[0][0] - snr[i][0], snr[0][30] - snr[i][30]
-        lines.append(
-            [
-                f"Figure 2: the margin over {other} widens at low SNR",
-                f"{low:+.2f} at 0 dB, {high:+.2f} at 30 dB",
-                "yes" if low > high else "no",
-            ]
+    for method, label in (("ngcc", "NGCC"), ("gcc-phat", "GCC-PHAT")):
+        other = results.find(content, "paper-test", method)
+        claims = (
+            (f"Figure 2: the margin over {label} is wider at 0 dB than at 30 dB", "snr", 0, 30),
+            (f"Figure 2: from 0.2 to 1.0 s it falls less than {label}", "t60", 1.0, 0.2),
         )
-        falls = [one[0.2] - one[1.0] for one in (t60[0], t60[i])]
-        lines.append(
-            [
-                f"Figure 2: the fall with T60 is slower than {other}'s",
-                f"{falls[0]:.2f} against {falls[1]:.2f} points from 0.2 to 1.0 s",
-                "yes" if falls[0] < falls[1] else "no",
-            ]
-        )
+        for claim, axis, wide, narrow in claims:
+            if not (ours and other and ours["seeds"] and other["seeds"]):
+                lines.append([claim, "-", "-"])
+                continue
+            margins = [results.by_source(ours, axis, at) - results.by_source(other, axis, at) for at in (wide, narrow)]
+            lines.append(_decided(claim, margins[0] - margins[1]))
     return lines
+
+
+def interpretability_text(folder: Path) -> str:
+    """What Figure 3 comes to, in words."""
+    content = results.read(folder / "fig3.json")
+    if content is None:
+        return "Not computed yet.\n"
+    (found,) = content["rows"]
+    shares = "; ".join(" / ".join(f"{100 * x:.0f}" for x in head) for head in found["shares"])
+    smoothed = f"{found['pearson_smoothed']:.2f} at the coherence's resolution (the paper: 0.90)"
+    return (
+        f"Pearson r of the mean norm product and the coherence: {found['pearson']:.2f} bin by bin, {smoothed}. Shares\n"
+        f"of center / symmetric / antisymmetric energy in percent, head by head: {shares}.\n"
+        f"({found['clips']} clips, weights {found['checkpoint']}.)\n"
+    )
 
 
 def curve(row: results.Row, axis: str, seed: int | None = None) -> dict[float, float]:
@@ -133,7 +155,8 @@ def curve(row: results.Row, axis: str, seed: int | None = None) -> dict[float, f
 
 def cost_text(folder: Path) -> str:
     """How long trainings took."""
-    lines = [["method", "seed", "seconds", "device", "best epoch", "validation Acc@10cm"]]
+    figures = ["validation Acc@10cm", "paper-test Acc@10cm", "of the last epoch"]
+    lines = [["method", "seed", "seconds", "device", "best epoch", *figures]]
     seen = set()
     for name in ("table1", "table3"):
         for row in (results.read(folder / f"{name}.json") or {"rows": []})["rows"]:
@@ -142,9 +165,10 @@ def cost_text(folder: Path) -> str:
                 if training is None or (row["method"], one["seed"]) in seen:
                     continue
                 seen.add((row["method"], one["seed"]))
-                seconds = f"{training['seconds']:.0f}" if training["seconds"] else "-"
-                cells = (str(one["seed"]), seconds, one["device"], str(training["epoch"]), f"{training['acc10cm']:.2f}")
-                lines.append([row["method"], *cells])
+                last = "-" if one["last"] is None else f"{one['last']['acc10cm']:.2f}"
+                cells = (f"{training['acc10cm']:.2f}", f"{one['acc10cm']:.2f}", last)
+                about = (str(one["seed"]), f"{training['seconds']:.0f}", training["device"], str(training["epoch"]))
+                lines.append([row["method"], *about, *cells])
     return markdown(lines)
 
 
@@ -155,6 +179,7 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "table3": lambda folder: table_text("table3", folder),
     "claims": claims_text,
     "cost": cost_text,
+    "interpretability": interpretability_text,
 }
 
 

@@ -5,9 +5,7 @@ Figures are always those of the half-precision checkpoint that is kept, never of
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,16 +18,14 @@ from qkgcc.data import rendering
 from qkgcc.data.banks import Bank
 from qkgcc.data.benchmark import SNRS, T60S, Benchmark
 from qkgcc.errors import InputError
-from qkgcc.experiments import catalog, evaluation, results
+from qkgcc.experiments import catalog, evaluation, kept, results
 from qkgcc.models import checkpoint, cost
 from qkgcc.simulate.engines import best_engine
 from qkgcc.train import config as configs
 from qkgcc.train.data import PairSet
-from qkgcc.train.loop import BEST, LAST, Trainer, commit
+from qkgcc.train.loop import BEST, LAST, Trainer, commit, device_name
 
 BANKS = {"paper-test": "test-clean", "paper-noise": "noise", "paper-music": "music"}
-LARGEST_KEPT = 5_000_000
-"""Bytes: larger checkpoints stay in the folder of their run, and their rows are marked `stored`."""
 
 Say = Callable[[str], object]
 Track = Callable[[str, int], Callable[[int], object]]
@@ -55,22 +51,31 @@ class Workshop:
     """Only these; none: all."""
     stop_after: float | None = None
     """Seconds after which no more is begun, and a training is saved and left for the next time."""
+    stop: Callable[[], bool] = lambda: False
+    """Asked between steps whether to stop in the same way."""
     say: Say = print
     track: Track = lambda what, total: lambda done: None
 
     begun: float = field(default_factory=time.monotonic)
     _sets: dict[str, tuple[PairSet, PairSet]] = field(default_factory=dict)
 
+    def bank(self, name: str) -> Bank | None:
+        """The bank of a set, if it was given."""
+        return next((bank for bank in self.banks if bank.name == name), None)
+
     def left(self) -> float:
+        """Seconds that are left."""
+        if self.stop():
+            return 0.0
         return float("inf") if self.stop_after is None else self.stop_after - (time.monotonic() - self.begun)
 
 
 def fill(table: catalog.Table, shop: Workshop) -> list[results.Row]:
-    """Fill what can be filled of a table, write it after every figure, and return its rows."""
+    """Fill what can be filled of a table, write it after every new figure, and return its rows."""
+    _check_choice(shop)
     path = shop.results / f"{table.name}.json"
-    rows = [
-        results.find(results.read(path), b, m.name) or _new_row(b, m) for b in table.benchmarks for m in table.methods
-    ]
+    content = results.read(path)
+    rows = [results.find(content, b, m.name) or _new_row(b, m) for b in table.benchmarks for m in table.methods]
     for row in rows:
         method = next(m for m in table.methods if m.name == row["method"])
         if shop.methods and method.name not in shop.methods:
@@ -78,49 +83,57 @@ def fill(table: catalog.Table, shop: Workshop) -> list[results.Row]:
         for seed in method.seeds:
             if shop.seeds and seed is not None and seed not in shop.seeds:
                 continue
-            found = _figures(row, method, seed, table, shop)
-            if found is None:
+            known = results.find_seed(row, seed)
+            found = _figures(row, method, seed, shop)
+            if found is None or found == known:
                 continue
             row["seeds"] = sorted(
                 [one for one in row["seeds"] if one["seed"] != seed] + [found], key=lambda one: one["seed"] or 0
             )
             row.update(results.summed_up(row))
-            results.write(path, table.name, rows, _about(table, rows, shop))
-    results.write(path, table.name, rows, _about(table, rows, shop))
+            results.write(path, table.name, rows, _about(table, rows))
     return rows
 
 
-def _figures(
-    row: results.Row, method: catalog.Method, seed: int | None, table: catalog.Table, shop: Workshop
-) -> dict[str, Any] | None:
-    """Figures of one seed, if there is anything new to say."""
+def _check_choice(shop: Workshop) -> None:
+    methods = {method.name for table in catalog.TABLES.values() for method in table.methods}
+    if unknown := sorted(set(shop.methods) - methods):
+        raise InputError(f"there is no method {', '.join(unknown)}; there are {', '.join(sorted(methods))}")
+    if unknown_seeds := sorted(set(shop.seeds) - set(catalog.SEEDS)):
+        raise InputError(f"there is no seed {unknown_seeds}; there are {', '.join(map(str, catalog.SEEDS))}")
+
+
+def _figures(row: results.Row, method: catalog.Method, seed: int | None, shop: Workshop) -> dict[str, Any] | None:
+    """Figures of one seed: those that are known, or new ones where there is something to compute."""
     known = results.find_seed(row, seed) or _elsewhere(row, seed, shop)
-    if known is not None and not shop.from_checkpoints:
-        return known
-    if shop.left() <= 0:
+    path = _checkpoint(method.name, seed, shop) if method.trained else None
+    digest = None if path is None else kept.weights_hash(path)
+    stale = known is not None and digest is not None and known["checkpoint"] != digest
+    if (known is not None and not stale and not shop.from_checkpoints) or shop.left() <= 0:
         return known
     if not method.trained:
         return _score(evaluation.gcc_phat, row["benchmark"], seed, shop)
-    path = _checkpoint(method.name, seed, shop)
     if path is None and not shop.from_checkpoints:
         path = _train(method.name, seed or 0, shop)
     if path is None:
         return known
     model, card = checkpoint.load(path)
-    if (card.name, card.architecture) != (f"{method.name}-{seed}", configs.load(method.name).architecture):
-        raise InputError(
-            f"{path} holds {card.name} ({card.architecture}), not {method.name}-{seed}: a checkpoint mixed up"
-        )
+    kept.check_card(path, card, method.name, seed, shop.bank("test-clean"))
     row["params"], row["flops"] = cost.parameters(model), cost.honest_flops(model)
-    row["stored"] = path.stat().st_size > LARGEST_KEPT
+    row["stored"] = path.stat().st_size > kept.LARGEST
     scored = _score(evaluation.network(model, card, shop.device), row["benchmark"], seed, shop)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    same = known is not None and known.get("checkpoint") == digest
+    same = known is not None and known["checkpoint"] == digest
+    validation = card.metrics["validation"]
     return scored | {
-        "checkpoint": digest,
-        "last": known.get("last") if known and same else _last_epoch(row, method.name, seed, shop),
-        "training": {key: card.metrics["validation"][key] for key in ("epoch", "acc10cm", "loss")}
-        | {"seconds": card.metrics.get("seconds")},
+        "checkpoint": kept.weights_hash(path),
+        "last": known["last"] if known and same else _last_epoch(row, method.name, seed, shop),
+        "training": {
+            "epoch": validation["epoch"],
+            "acc10cm": validation["acc10cm"],
+            "loss": validation["loss"],
+            "seconds": card.metrics["seconds"],
+            "device": card.metrics["device"],
+        },
     }
 
 
@@ -155,14 +168,15 @@ def _checkpoint(method: str, seed: int | None, shop: Workshop) -> Path | None:
 def _train(method: str, seed: int, shop: Workshop) -> Path | None:
     """Train, or go on training; the half-precision checkpoint, or None where the time was not enough."""
     config = configs.load(method, [f"seed={seed}"])
-    bank = next((bank for bank in shop.banks if bank.name == "test-clean"), None)
+    bank = shop.bank("test-clean")
     if bank is None:
         raise InputError(f"training {method} needs the bank of test-clean: give --bank, or --from-checkpoints")
     folder = shop.runs / f"{method}-{seed}"
     shop.say(f"training {method}, seed {seed}")
     trainer = Trainer(config, folder, bank, shop.device, sets=shop._sets.get("paper"))
     shop._sets["paper"] = (trainer.data, trainer.validation)
-    best = trainer.run(stop_after=max(1.0, shop.left()), progress=shop.track(f"{method}-{seed}", config.steps))
+    bar = shop.track(f"{method}-{seed}", config.steps)
+    best = trainer.run(stop_after=max(1.0, shop.left()), stop=shop.stop, progress=bar)
     if best is None:
         shop.say(
             f"{method}, seed {seed}: stopped at epoch {len(trainer.history)} of {config.epochs}; run again to go on"
@@ -172,39 +186,30 @@ def _train(method: str, seed: int, shop: Workshop) -> Path | None:
         f"{method}, seed {seed}: {trainer.seconds:.0f} s, {1000 * trainer.seconds / config.steps:.2f} ms a step, "
         f"validation Acc@10cm {best['acc10cm']:.2f} (epoch {best['epoch']})"
     )
-    return keep(folder / BEST, f"{method}-{seed}", shop, trainer.seconds)
-
-
-def keep(path: Path, name: str, shop: Workshop, seconds: float) -> Path:
-    """A trained checkpoint in half precision: among those that are kept, or in its run's folder if it is large."""
-    model, card = checkpoint.load(path)
-    card.metrics["seconds"] = round(seconds, 1)
-    half = path.with_name(f"{name}.safetensors")
-    checkpoint.save(model, half, card, torch.float16)
-    if half.stat().st_size <= LARGEST_KEPT:
-        shop.checkpoints.mkdir(parents=True, exist_ok=True)
-        half = half.replace(shop.checkpoints / half.name)
-    return half
+    return kept.keep(folder / BEST, f"{method}-{seed}", shop.checkpoints, trainer.seconds)
 
 
 def _score(delays_of: evaluation.Delays, name: str, seed: int | None, shop: Workshop) -> dict[str, Any]:
     benchmark = Benchmark.named(name)
     engine = shop.engine or best_engine()
-    _render(benchmark, engine, shop)
+    render(benchmark, engine, shop)
     cells = shop.track(f"evaluating on {name}", len(SNRS) * len(T60S))
+    begun = time.monotonic()
     scores = evaluation.evaluate(delays_of, benchmark, engine, cache=shop.cache, progress=cells)
     shop.say(
         f"  {name}, seed {seed}: RMSE {scores['rmse']:.2f}, MAE {scores['mae']:.2f}, Acc@10cm {scores['acc10cm']:.2f}"
     )
-    return {"seed": seed, **scores, "engine": engine, "device": device_name(shop.device)}
+    about = {"engine": engine, "device": device_name(torch.device(shop.device)), "git": commit()}
+    return {"seed": seed, **scores, **about, "seconds": round(time.monotonic() - begun, 1)}
 
 
-def _render(benchmark: Benchmark, engine: str, shop: Workshop) -> None:
+def render(benchmark: Benchmark, engine: str, shop: Workshop) -> None:
+    """Render a benchmark if it is not yet."""
     folder = rendering.benchmark_folder(benchmark, engine, shop.cache)
     if all(rendering.cell_path(folder, snr, t60).exists() for snr in SNRS for t60 in T60S):
         return
     wanted = BANKS[benchmark.name]
-    bank = next((bank for bank in shop.banks if bank.name == wanted), None)
+    bank = shop.bank(wanted)
     if bank is None:
         raise InputError(
             f"{benchmark.name} is not rendered yet: give the bank of {wanted} (--bank FILE), from which it is made"
@@ -228,18 +233,15 @@ def _new_row(benchmark: str, method: catalog.Method) -> results.Row:
     }
 
 
-def _about(table: catalog.Table, rows: list[results.Row], shop: Workshop) -> dict[str, Any]:
+def _about(table: catalog.Table, rows: list[results.Row]) -> dict[str, Any]:
+    """What the figures are of, by whom and in how long: training and evaluation together."""
+    seeds = [one for row in rows for one in row["seeds"]]
+    seconds = sum(one["seconds"] + (one.get("training") or {"seconds": 0})["seconds"] for one in seeds)
     return {
         "benchmark": {name: Benchmark.named(name).hash for name in table.benchmarks},
-        "engine": results.engines(rows),
+        "engine": ", ".join(sorted({one["engine"] for one in seeds})),
         "command": f"qkgcc reproduce {table.name}",
         "git": commit(),
-        "device": device_name(shop.device),
-        "seconds": round(time.monotonic() - shop.begun, 1),
+        "device": ", ".join(sorted({one["device"] for one in seeds})),
+        "seconds": round(seconds, 1),
     }
-
-
-def device_name(device: str) -> str:
-    return (
-        torch.cuda.get_device_name() if device.startswith("cuda") else f"CPU, torch {torch.__version__}, {sys.platform}"
-    )

@@ -2,9 +2,11 @@
 
     {schema, name, benchmark, engine, command, git, device, seconds, rows, checksum}
     row:  {method, benchmark, params, flops, seeds: [...], mean, std, stored}
-    seed: {seed, rmse, mae, acc10cm, cells: [{snr, t60, n, rmse, mae, acc10cm}], by_source, engine, device, checkpoint}
+    seed: {seed, rmse, mae, acc10cm, cells: [{snr, t60, n, rmse, mae, acc10cm}], by_source: {all, snr, t60},
+           engine, device, git, seconds, checkpoint, last, training}
 
-`by_source` is the Acc@10cm of each utterance over all cells, so that two methods can be compared pair by pair. A row is
+`by_source` is the Acc@10cm of each utterance, over all cells and at each SNR and T60, so that two methods can be
+compared pair by pair. `checkpoint` is the hash of the weights, `last` the figures of the last epoch's. A row is
 `stored` when its checkpoint is too large for the repository: its figures cannot be computed again from there.
 `checksum` covers all of it: a figure that somebody typed is found out.
 """
@@ -14,11 +16,11 @@ from __future__ import annotations
 import hashlib
 import json
 import statistics
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from qkgcc.errors import InputError
 from qkgcc.files import write_whole
@@ -27,6 +29,7 @@ SCHEMA = 1
 METRICS = ("rmse", "mae", "acc10cm")
 
 Row = dict[str, Any]
+Floats = npt.NDArray[np.float64]
 
 
 def read(path: Path) -> dict[str, Any] | None:
@@ -35,16 +38,17 @@ def read(path: Path) -> dict[str, Any] | None:
         return None
     try:
         content: dict[str, Any] = json.loads(path.read_text())
-        rows, checksum = content["rows"], content["checksum"]
+        checksum = content.pop("checksum")
+        content["rows"]
     except (ValueError, KeyError, TypeError):
         raise InputError(
             f"{path} is no results file, or a damaged one: restore it, or delete it to start anew"
         ) from None
     if content.get("schema") != SCHEMA:
         raise InputError(f"{path} has schema {content.get('schema')}; this qkgcc reads {SCHEMA}")
-    if checksum != _checksum(rows):
+    if checksum != _checksum(content):
         raise InputError(
-            f"{path} was changed by hand: its rows do not fit its checksum. Restore it (git checkout {path}), or "
+            f"{path} was changed by hand: it does not fit its checksum. Restore it (git checkout {path}), or "
             "delete it and compute it again"
         )
     return content
@@ -52,7 +56,8 @@ def read(path: Path) -> dict[str, Any] | None:
 
 def write(path: Path, name: str, rows: list[Row], about: dict[str, Any]) -> None:
     """Write rows, with what `about` says of the run."""
-    content = {"schema": SCHEMA, "name": name, **about, "rows": rows, "checksum": _checksum(rows)}
+    content: dict[str, Any] = {"schema": SCHEMA, "name": name, **about, "rows": rows}
+    content["checksum"] = _checksum(content)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, lambda target: target.write_text(json.dumps(content, indent=1) + "\n"))
 
@@ -75,21 +80,18 @@ def summed_up(row: Row) -> Row:
     return {**row, "mean": mean, "std": std}
 
 
-def paired_difference(better: Row, worse: Row) -> tuple[float, float, float]:
-    """Difference in Acc@10cm of two methods on the same utterances: mean and 95 % interval, in points.
-
-    Frames of an utterance are alike, so utterances are what is drawn: a bootstrap over them, of the mean over seeds.
-    """
-    each = [np.mean([one["by_source"] for one in row["seeds"]], axis=0) for row in (better, worse)]
-    apart = each[0] - each[1]
-    draws = np.random.default_rng(0).integers(0, len(apart), (10_000, len(apart)))
-    low, high = np.percentile(apart[draws].mean(axis=1), [2.5, 97.5])
-    return float(apart.mean()), float(low), float(high)
+def by_source(row: Row, axis: str = "all", value: float | None = None) -> Floats:
+    """Acc@10cm of each utterance, mean over seeds; at one SNR or T60 if an axis is given. Shape: (utterances,)"""
+    each = [one["by_source"][axis] if value is None else one["by_source"][axis][f"{value:g}"] for one in row["seeds"]]
+    return np.asarray(np.mean(each, axis=0))
 
 
-def engines(rows: Iterable[Row]) -> str:
-    return ", ".join(sorted({one["engine"] for row in rows for one in row["seeds"]}))
+def interval(values: Floats) -> tuple[float, float, float]:
+    """Mean and its 95 % interval, by a bootstrap over utterances: frames of an utterance are alike."""
+    draws = np.random.default_rng(0).integers(0, len(values), (10_000, len(values)))
+    low, high = np.percentile(values[draws].mean(axis=1), [2.5, 97.5])
+    return float(values.mean()), float(low), float(high)
 
 
-def _checksum(rows: list[Row]) -> str:
-    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()[:16]
+def _checksum(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

@@ -32,12 +32,14 @@ from qkgcc.models.ngcc import NGCC
 from qkgcc.models.options import check_weights
 from qkgcc.models.pgcc import PGCC
 from qkgcc.models.qkgcc import QKGCC
+from qkgcc.models.steered import Steered
 from qkgcc.models.transformer import Transformer
 
 ARCHITECTURES: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
     "ngcc": NGCC.from_options,
     "pgcc": PGCC.from_options,
     "qkgcc": QKGCC.from_options,
+    "steered": Steered.from_options,
     "transformer": Transformer.from_options,
 }
 """Every network that a card can name, and how it is built from the card's options."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -15,7 +16,7 @@ from qkgcc.errors import InputError
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """The options that all networks share; each adds its own fields, all whole numbers or booleans, in a subclass.
+    """The options that all networks share; each adds its own fields, numbers or booleans, in a subclass.
 
     >>> NetworkOptions.read({"max_delay": 1}).delays
     (-1, 0, 1)
@@ -33,6 +34,9 @@ class NetworkOptions:
             value, least = getattr(self, field.name), self.LEAST.get(field.name, 1)
             if isinstance(field.default, bool):
                 self.expect(isinstance(value, bool), field.name, "; expected true or false")
+            elif isinstance(field.default, float):
+                number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+                self.expect(number, field.name, "; expected a positive number")
             else:
                 whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
                 self.expect(whole, field.name, f"; expected a whole number >= {least}")
@@ -63,7 +67,7 @@ class NetworkOptions:
         return self.dft // 2 + 1
 
     @property
-    def delays(self) -> tuple[int, ...]:
+    def delays(self) -> tuple[float, ...]:
         """The delay of each class, in samples; positive = channel 1 later."""
         return tuple(range(-self.max_delay, self.max_delay + 1))
 

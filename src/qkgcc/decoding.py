@@ -1,0 +1,154 @@
+"""From a posterior over candidate delays to delays between the candidates, and to several sources. NumPy only.
+
+Every decoder begins at the most probable candidate:
+
+- `argmax` answers it.
+- `mean` answers the mean delay of the posterior within 2 steps of it. Steady; a little drawn to the candidate itself.
+- `quadratic` answers the vertex of the parabola through the logarithm of the posterior at it and at its neighbours:
+  exact where the posterior is a normal distribution, wherever that lies between the candidates.
+
+Candidates are evenly spaced and rise; delays come in their unit. A posterior with NaN in it has no delay: NaN.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc.errors import InputError
+
+Array = npt.NDArray[np.floating]
+Indices = npt.NDArray[np.intp]
+
+REACH = 2
+"""Steps either side of the peak that `mean` looks at."""
+SEPARATION = 2.0
+"""Samples that two sources' delays are apart at least."""
+
+
+def posterior(logits: npt.ArrayLike) -> Array:
+    """Probabilities of the candidates: the softmax of their logits.
+
+    Shape: (..., delays) -> the same
+
+    >>> posterior([0.0, np.log(3.0)]).round(2).tolist()
+    [0.25, 0.75]
+    """
+    values = np.asarray(logits, dtype=np.float64)
+    powers = np.exp(values - values.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
+def argmax(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Array:
+    """The most probable candidate. Shape: (..., delays), (delays,) -> (...,)"""
+    return _decode(posterior, delays, _keep)
+
+
+def mean(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Array:
+    """The mean delay within `REACH` steps of the most probable candidate. Shape: (..., delays), (delays,) -> (...,)"""
+    return _decode(posterior, delays, _local_mean)
+
+
+def quadratic(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Array:
+    """The top of the log-posterior's parabola at its peak. Shape: (..., delays), (delays,) -> (...,)
+
+    >>> delays = np.arange(-3, 4)
+    >>> float(quadratic(posterior(-((delays - 1.3) ** 2)), delays).round(6))
+    1.3
+    """
+    return _decode(posterior, delays, _vertex)
+
+
+DECODERS: Mapping[str, Callable[[npt.ArrayLike, npt.ArrayLike], Array]] = {
+    "argmax": argmax,
+    "mean": mean,
+    "quadratic": quadratic,
+}
+"""Every decoder by its name."""
+
+
+def peaks(
+    posterior: npt.ArrayLike, delays: npt.ArrayLike, max_sources: int, *, separation: float = SEPARATION
+) -> tuple[Array, Array]:
+    """The highest peaks of a posterior, most probable first: their delays, as `quadratic` reads them, and weights.
+
+    A peak is a candidate above both neighbours, at least `separation` away from every higher peak. Its weight is the
+    probability within half of that, counted once: what lies between two peaks belongs to the higher one. Where there
+    are fewer peaks than asked for, the rest has the delay NaN and the weight 0.
+
+    Shape: (..., delays), (delays,) -> (..., max_sources), (..., max_sources)
+    """
+    if max_sources < 1:
+        raise InputError(f"max_sources is {max_sources}; expected at least 1")
+    p, candidates = _check(posterior, delays)
+    step = candidates[1] - candidates[0] if len(candidates) > 1 else separation
+    # In whole steps, whatever the rounding of a step such as 0.1.
+    apart, within = np.ceil(separation / step - 1e-6), np.floor(separation / 2 / step + 1e-6)
+    rows = p.reshape(-1, p.shape[-1])
+    places, weights = np.full((len(rows), max_sources), np.nan), np.zeros((len(rows), max_sources))
+    every = np.arange(len(rows))
+    outside = np.full((len(rows), 1), -np.inf)
+    padded = np.concatenate([outside, rows, outside], axis=1)
+    open_ = (rows >= padded[:, :-2]) & (rows > padded[:, 2:])  # a plateau has one peak: its last candidate
+    open_ &= rows > 0
+    unclaimed = rows.copy()
+    for i in range(max_sources):
+        index = np.where(open_, rows, -1.0).argmax(axis=-1)
+        found = open_[every, index]
+        distance = np.abs(np.arange(len(candidates)) - index[:, None])
+        near = distance <= within
+        weights[:, i] = np.where(found, np.where(near, unclaimed, 0.0).sum(axis=-1), 0.0)
+        places[:, i] = np.where(found, _vertex(rows, candidates, index), np.nan)
+        unclaimed[near & found[:, None]] = 0.0
+        open_ &= distance >= apart
+    shape = (*p.shape[:-1], max_sources)
+    return places.reshape(shape), weights.reshape(shape)
+
+
+def _decode(posterior: npt.ArrayLike, delays: npt.ArrayLike, place: Callable[[Array, Array, Indices], Array]) -> Array:
+    p, candidates = _check(posterior, delays)
+    rows = p.reshape(-1, p.shape[-1])
+    known = ~np.isnan(rows).any(axis=-1)
+    result = np.full(len(rows), np.nan)
+    result[known] = place(rows[known], candidates, rows[known].argmax(axis=-1))
+    return result.reshape(p.shape[:-1])
+
+
+def _check(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> tuple[Array, Array]:
+    p, candidates = np.asarray(posterior, dtype=np.float64), np.asarray(delays, dtype=np.float64)
+    if candidates.ndim != 1 or p.ndim < 1 or len(candidates) == 0 or p.shape[-1] != len(candidates):
+        raise InputError(f"a posterior of shape {p.shape} does not fit delays of shape {candidates.shape}")
+    steps = np.diff(candidates)
+    if len(steps) and not (steps[0] > 0 and np.allclose(steps, steps[0], rtol=1e-6)):
+        raise InputError("the delays are to rise in even steps")
+    if (p < 0).any():
+        raise InputError("a posterior is never negative; these look like logits: take posterior(logits) first")
+    return p, candidates
+
+
+# Where the peak at a candidate lies. Shape: (rows, delays), (delays,), (rows,) -> (rows,)
+
+
+def _keep(rows: Array, delays: Array, index: Indices) -> Array:
+    return np.asarray(delays[index])
+
+
+def _local_mean(rows: Array, delays: Array, index: Indices) -> Array:
+    near = np.abs(np.arange(len(delays)) - index[:, None]) <= REACH
+    weights = np.where(near, rows, 0.0)
+    # Relative to the peak: a delay far from 0 loses no digits.
+    offsets = delays - delays[index][:, None]
+    return np.asarray(delays[index] + (weights * offsets).sum(axis=-1) / weights.sum(axis=-1))
+
+
+def _vertex(rows: Array, delays: Array, index: Indices) -> Array:
+    if len(delays) < 3:
+        return _keep(rows, delays, index)
+    inner = np.clip(index, 1, len(delays) - 2)
+    three = rows[np.arange(len(rows))[:, None], inner[:, None] + np.arange(-1, 2)]
+    below, top, above = np.log(np.maximum(three, np.finfo(np.float64).tiny)).T
+    curvature = 2 * top - below - above
+    # At an end of the range the peak has one neighbour, and on a plateau no curvature: it stays where it is.
+    bent = (inner == index) & (curvature > 0)
+    offset = np.where(bent, 0.5 * (above - below) / np.where(bent, curvature, 1.0), 0.0)
+    return np.asarray(delays[index] + offset * (delays[1] - delays[0]))

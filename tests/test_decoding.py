@@ -1,0 +1,139 @@
+"""Decoders find delays between the candidates, and several sources, in posteriors whose truth is known."""
+
+import subprocess
+import sys
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from qkgcc.decoding import DECODERS, argmax, mean, peaks, posterior, quadratic
+from qkgcc.errors import InputError
+
+DELAYS = np.arange(-23.0, 24.0)
+
+
+def bell(center: npt.ArrayLike, width: float = 0.8, delays: np.ndarray = DELAYS) -> np.ndarray:
+    """A normal distribution over the candidates. Shape: (...,) -> (..., delays)"""
+    return posterior(-0.5 * ((delays - np.asarray(center)[..., None]) / width) ** 2)
+
+
+def test_a_posterior_is_the_softmax_of_logits_of_any_size() -> None:
+    logits = np.array([[1000.0, 1000.0 + np.log(3)], [-1e4, -1e4]])
+    np.testing.assert_allclose(posterior(logits), [[0.25, 0.75], [0.5, 0.5]])
+
+
+@pytest.mark.parametrize("step", [1.0, 0.5, 0.1])
+@pytest.mark.parametrize("decoder", sorted(DECODERS))
+def test_every_decoder_finds_every_delay(decoder: str, step: float) -> None:
+    """Within half a step for `argmax`; between the candidates for the others, exactly for the parabola."""
+    delays = np.arange(-60, 61) * step
+    true = np.linspace(-50, 50, 997) * step
+    found = DECODERS[decoder](bell(true, 0.8 * step, delays), delays)
+    bound = {"argmax": 0.5, "mean": 0.1, "quadratic": 1e-9}[decoder]
+    assert np.abs(found - true).max() <= bound * step * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("decoder", sorted(DECODERS))
+def test_decoders_keep_the_shape_of_the_batch(decoder: str) -> None:
+    true = np.array([[-3.0, 0.0, 7.0], [1.0, 2.0, 22.0]])
+    np.testing.assert_allclose(DECODERS[decoder](bell(true), DELAYS), true, atol=0.05)
+    assert DECODERS[decoder](bell(3.0), DELAYS).shape == ()
+
+
+@pytest.mark.parametrize("decoder", [argmax, quadratic])
+@pytest.mark.parametrize("end", [-23.0, 23.0])
+def test_a_peak_at_the_end_of_the_range_stays_there(decoder, end: float) -> None:  # type: ignore[no-untyped-def]
+    assert decoder(bell(2 * end), DELAYS) == end
+
+
+def test_a_far_rival_does_not_move_the_local_mean() -> None:
+    mixed = 0.6 * bell(5.0) + 0.4 * bell(-10.0)
+    assert mean(mixed, DELAYS) == pytest.approx(5.0, abs=1e-6)
+    assert (mixed * DELAYS).sum() == pytest.approx(-1.0, abs=1e-6)  # which the mean over everything would answer
+
+
+@pytest.mark.parametrize("decoder", sorted(DECODERS))
+def test_certainty_and_ignorance_both_have_an_answer(decoder: str) -> None:
+    certain = np.eye(47)[30]
+    assert DECODERS[decoder](certain, DELAYS) == DELAYS[30]
+    assert np.isfinite(DECODERS[decoder](np.full(47, 1 / 47), DELAYS))
+    assert DECODERS[decoder]([1.0], [4.0]) == 4.0
+    assert DECODERS[decoder]([0.2, 0.8], [4.0, 5.0]) in (4.8, 5.0)
+
+
+@pytest.mark.parametrize("decoder", sorted(DECODERS))
+def test_no_posterior_no_delay(decoder: str) -> None:
+    found = DECODERS[decoder](np.stack([bell(2.0), np.full(47, np.nan)]), DELAYS)
+    assert found[0] == pytest.approx(2.0)
+    assert np.isnan(found[1])
+
+
+# Several sources
+
+
+def test_peaks_are_found_with_their_weights_most_probable_first() -> None:
+    mixed = 0.3 * bell(-7.3, 0.3) + 0.5 * bell(4.0, 0.3) + 0.2 * bell(15.0, 0.3)
+    delays, weights = peaks(mixed, DELAYS, max_sources=3)
+    np.testing.assert_allclose(delays, [4.0, -7.3, 15.0], atol=1e-6)
+    np.testing.assert_allclose(weights, [0.5, 0.3, 0.2], atol=2e-3)
+
+
+def test_fewer_peaks_than_asked_for_leave_nan_and_no_weight() -> None:
+    delays, weights = peaks(np.stack([bell(3.2), np.full(47, np.nan)]), DELAYS, max_sources=2)
+    assert delays.shape == weights.shape == (2, 2)
+    assert delays[0, 0] == pytest.approx(3.2)
+    assert np.isnan(delays[0, 1])
+    assert np.isnan(delays[1]).all()
+    assert weights[0, 1] == 0
+    assert (weights[1] == 0).all()
+
+
+@pytest.mark.parametrize("step", [1.0, 0.5, 0.1])
+def test_sources_are_at_least_two_samples_apart(step: float) -> None:
+    delays = np.arange(-100, 101) * step
+    for distance, count in ((1.0, 1), (2.0, 2), (3.0, 2)):
+        two = 0.6 * bell(0.0, 0.2, delays) + 0.4 * bell(distance, 0.2, delays)
+        assert np.isfinite(peaks(two, delays, max_sources=2)[0]).sum() == count
+
+
+def test_a_shoulder_is_no_source() -> None:
+    delays, _ = peaks(bell(0.0, width=3.0), DELAYS, max_sources=4)
+    assert delays[0] == 0
+    assert np.isnan(delays[1:]).all()
+
+
+def test_weights_count_no_probability_twice() -> None:
+    rng = np.random.default_rng(0)
+    _, weights = peaks(rng.dirichlet(np.full(47, 0.2), size=200), DELAYS, max_sources=20)
+    assert (weights.sum(axis=-1) <= 1 + 1e-12).all()
+    assert weights.max() > 0.2
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("values", "delays", "message"),
+    [
+        (np.ones(3) / 3, [0, 1], r"shape \(3,\) does not fit delays of shape \(2,\)"),
+        (np.ones(3) / 3, [0, 1, 3], "even steps"),
+        (np.ones(3) / 3, [2, 1, 0], "rise"),
+        ([-1.0, 0.0, 1.0], [0, 1, 2], "look like logits"),
+    ],
+)
+def test_what_cannot_be_decoded_is_said(values: npt.ArrayLike, delays: npt.ArrayLike, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        quadratic(values, delays)
+    with pytest.raises(InputError, match=message):
+        peaks(values, delays, max_sources=2)
+
+
+def test_no_sources_are_refused() -> None:
+    with pytest.raises(InputError, match="max_sources is 0"):
+        peaks(bell(0.0), DELAYS, max_sources=0)
+
+
+def test_decoding_needs_no_torch() -> None:
+    script = "import sys, qkgcc.decoding; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "False\n"
