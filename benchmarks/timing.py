@@ -2,7 +2,6 @@
 
 import json
 import platform
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -11,6 +10,8 @@ from typing import Any
 
 import numpy as np
 from rich.progress import track
+
+from qkgcc.provenance import commit
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -38,9 +39,7 @@ def machine() -> dict[str, str]:
     return {
         "processor": _processor(),
         "python": platform.python_version(),
-        "git": subprocess.run(
-            ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-        ).stdout.strip(),
+        "git": commit() or "unknown",
     } | {name: _version(name) for name in packages}
 
 

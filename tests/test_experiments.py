@@ -86,8 +86,9 @@ def test_every_row_has_its_training_and_the_papers_figures() -> None:
         for method in table.methods:
             for benchmark in table.benchmarks:
                 figures_there = catalog.published(table.name, benchmark, method.name)
-                assert figures_there is not None, (table.name, benchmark, method.name)
-                assert set(results.METRICS) <= set(figures_there)
+                if table.name != "heads":  # which the paper does not compare
+                    assert figures_there is not None, (table.name, benchmark, method.name)
+                    assert set(results.METRICS) <= set(figures_there)
             if method.trained:
                 assert configs.load(method.name).name == method.name
 
@@ -143,7 +144,7 @@ def test_a_table_grows_row_by_row_and_keeps_what_is_there(shop: reproduce.Worksh
     assert shop.calls == ["paper-test:None", "paper-test:0"]
     lines = report.rows_of(table, results.read(shop.results / "table1.json")["rows"])
     cells = {line[0]: line for line in lines}
-    assert cells["NGCC-PHAT"][5:8] == ["-"] * 3
+    assert cells["NGCC-PHAT"][4:7] == ["-"] * 3
     assert cells["QK-GCC"][2] == "322,291"
     shop.from_checkpoints = False
     shop.methods = ["gcc-phat", "qkgcc"]

@@ -17,6 +17,7 @@ class Item(StrEnum):
     TABLE1 = "table1"
     TABLE2 = "table2"
     TABLE3 = "table3"
+    HEADS = "heads"
     FIG1 = "fig1"
     FIG2 = "fig2"
     FIG3 = "fig3"
@@ -108,7 +109,7 @@ def _bar(bar: Progress, what: str, total: int) -> Callable[[int], object]:
 def _show(rows: list[list[str]], title: str) -> None:
     table = Table(title=title, title_justify="left")
     for i, heading in enumerate(rows[0]):
-        table.add_column(heading, justify="left" if i == 0 else "right")
+        table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=i > 0)
     for row in rows[1:]:
         table.add_row(*row)
     console().print(table)

@@ -44,13 +44,17 @@ def network(model: nn.Module, card: Card, device: str | torch.device) -> Delays:
         )
     delays = np.asarray(card.delays, dtype=np.float64)
     model = model.to(device).eval()
+    if hasattr(model, "folded"):
+        setattr(model, "folded", True)  # noqa: B010 - to mypy, every attribute is a module
+    # On a CPU what matters is that the maps of a batch stay in its cache: 512 frames at once take three times as long.
+    batch = 16 if torch.device(device).type == "cpu" else 512
 
     def estimate(frames: npt.NDArray[np.int16]) -> npt.NDArray[np.float64]:
         # In full float32: a GPU's faster ways are for training.
         with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             found = [
                 model(torch.from_numpy(part.astype(np.float32)).to(device) / SCALE).argmax(dim=-1).cpu().numpy()
-                for part in np.array_split(frames, max(1, len(frames) // 500))
+                for part in np.array_split(frames, -(-len(frames) // batch))
             ]
         return np.asarray(delays[np.concatenate(found)])
 

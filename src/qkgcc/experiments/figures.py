@@ -17,8 +17,8 @@ from qkgcc.experiments.reproduce import Workshop, render
 from qkgcc.files import write_whole
 from qkgcc.models import checkpoint
 from qkgcc.plots import new_figure
+from qkgcc.provenance import commit
 from qkgcc.simulate.engines import best_engine
-from qkgcc.train.loop import commit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,11 +32,14 @@ def draw(name: str, shop: Workshop, folder: Path) -> list[Path]:
     """Draw a figure; the files that were written."""
     figure = {"fig1": _architecture, "fig2": _robustness, "fig3": _interpretability}[name](shop)
     folder.mkdir(parents=True, exist_ok=True)
-    # Without a date, the same figure gives the same file.
-    return [
-        write_whole(folder / f"{name}.png", lambda target: figure.savefig(target, dpi=130)),
-        write_whole(folder / f"{name}.svg", lambda target: figure.savefig(target, metadata={"Date": None})),
-    ]
+    import matplotlib as mpl
+
+    # Without a date and with fixed ids, the same figure gives the same file.
+    with mpl.rc_context({"svg.hashsalt": name}):
+        return [
+            write_whole(folder / f"{name}.png", lambda target: figure.savefig(target, dpi=130)),
+            write_whole(folder / f"{name}.svg", lambda target: figure.savefig(target, metadata={"Date": None})),
+        ]
 
 
 def _robustness(shop: Workshop) -> Figure:

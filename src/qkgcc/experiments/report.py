@@ -24,8 +24,7 @@ _MARKED = re.compile(r"(<!-- (?P<what>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTAL
 
 def rows_of(table: catalog.Table, rows: list[results.Row]) -> list[list[str]]:
     """Headings and cells of a table, ours beside the paper's; a dash where nothing is known yet."""
-    costs = ["params", "MFLOP", "MFLOP, paper's"]
-    lines = [["method", "benchmark", "seeds", *costs, "RMSE", "MAE", "Acc@10cm", "paper: RMSE / MAE / Acc"]]
+    lines = [["method", "benchmark", "seeds", "params", "MFLOP (paper)", "RMSE", "MAE", "Acc@10cm", "paper's three"]]
     content = {"rows": rows}
     for benchmark in table.benchmarks:
         for method in table.methods:
@@ -37,8 +36,7 @@ def rows_of(table: catalog.Table, rows: list[results.Row]) -> list[list[str]]:
                     benchmark,
                     str(len(row["seeds"])) if row and row["seeds"] and method.trained else "-",
                     f"{row['params']:,}" if row and row["params"] else "-",
-                    f"{row['flops'] / 1e6:.1f}" if row and row["flops"] else "-",
-                    "-" if (count := catalog.published_flops(method.name)) is None else f"{count:g}",
+                    _flops(row, method.name),
                     *(_spread(row, key) for key in results.METRICS),
                     " / ".join(f"{paper[key]:.2f}" for key in results.METRICS) if paper else "-",
                 ]
@@ -46,6 +44,12 @@ def rows_of(table: catalog.Table, rows: list[results.Row]) -> list[list[str]]:
     if len(table.benchmarks) == 1:
         lines = [[cell for i, cell in enumerate(line) if i != 1] for line in lines]
     return lines
+
+
+def _flops(row: results.Row | None, method: str) -> str:
+    ours = f"{row['flops'] / 1e6:.1f}" if row and row["flops"] else "-"
+    paper = catalog.published_flops(method)
+    return ours if paper is None else f"{ours} ({paper:g})"
 
 
 def _spread(row: results.Row | None, key: str) -> str:
@@ -177,6 +181,7 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "table1": lambda folder: table_text("table1", folder),
     "table2": lambda folder: table_text("table2", folder),
     "table3": lambda folder: table_text("table3", folder),
+    "heads": lambda folder: table_text("heads", folder),
     "claims": claims_text,
     "cost": cost_text,
     "interpretability": interpretability_text,

@@ -20,10 +20,11 @@ from qkgcc.data.benchmark import SNRS, T60S, Benchmark
 from qkgcc.errors import InputError
 from qkgcc.experiments import catalog, evaluation, kept, results
 from qkgcc.models import checkpoint, cost
+from qkgcc.provenance import commit
 from qkgcc.simulate.engines import best_engine
 from qkgcc.train import config as configs
 from qkgcc.train.data import PairSet
-from qkgcc.train.loop import BEST, LAST, Trainer, commit, device_name
+from qkgcc.train.loop import BEST, LAST, Trainer, device_name
 
 BANKS = {"paper-test": "test-clean", "paper-noise": "noise", "paper-music": "music"}
 

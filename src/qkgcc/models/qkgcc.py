@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
@@ -25,13 +25,19 @@ __all__ = ["QKGCC", "DelayHead", "QKGCCOptions", "tokens"]
 class QKGCCOptions(FrontEndOptions):
     """Everything that shapes the network; the defaults are the paper's (322,291 parameters). Plain JSON values."""
 
+    LEAST: ClassVar[Mapping[str, int]] = {**FrontEndOptions.LEAST, "first_channels": 0, "first_kernel": 0}
+
     channels: int = 32  # of both convolutions. The paper does not print the head's widths; these give its counts
     kernel: int = 5  # bins, odd
     hidden: int = 128  # of the MLP
+    first_channels: int = 0  # of the first convolution, where it differs from the second
+    first_kernel: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.expect(self.kernel % 2 == 1, "kernel", "; an odd length keeps the bins in place")
+        for name in ("kernel", "first_kernel"):
+            length = getattr(self, name)
+            self.expect(length % 2 == 1 or length == 0, name, "; an odd length keeps the bins in place")
 
 
 class DelayHead(nn.Module):
@@ -40,15 +46,19 @@ class DelayHead(nn.Module):
     Shape: (batch, features, bins) -> (batch, classes)
     """
 
-    def __init__(self, features: int, channels: int, kernel: int, hidden: int, classes: int) -> None:
+    def __init__(self, options: QKGCCOptions) -> None:
         super().__init__()
+        o = options
 
-        def block(inputs: int) -> nn.Sequential:
+        def block(inputs: int, channels: int, kernel: int) -> nn.Sequential:
             conv = nn.Conv1d(inputs, channels, kernel, padding=kernel // 2)
             return nn.Sequential(conv, nn.BatchNorm1d(channels), nn.GELU())
 
-        self.blocks = nn.ModuleList([block(features), block(channels)])
-        self.mlp = nn.Sequential(nn.Linear(channels, hidden), nn.GELU(), nn.Linear(hidden, classes))
+        first = o.first_channels or o.channels
+        self.blocks = nn.ModuleList(
+            [block(o.features, first, o.first_kernel or o.kernel), block(first, o.channels, o.kernel)]
+        )
+        self.mlp = nn.Sequential(nn.Linear(o.channels, o.hidden), nn.GELU(), nn.Linear(o.hidden, len(o.delays)))
 
     def forward(self, features: Tensor, bins: Tensor | None = None) -> Tensor:
         x = features
@@ -77,7 +87,7 @@ class QKGCC(FrontEnd):
     def __init__(self, options: QKGCCOptions | None = None) -> None:
         o = QKGCCOptions() if options is None else options
         super().__init__(o, positions=o.bins)
-        self.head = DelayHead(o.features, o.channels, o.kernel, o.hidden, classes=2 * o.max_delay + 1)
+        self.head = DelayHead(o)
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:

@@ -15,8 +15,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +32,7 @@ from qkgcc.data.banks import Bank
 from qkgcc.errors import InputError
 from qkgcc.files import write_whole
 from qkgcc.models import checkpoint
+from qkgcc.provenance import commit
 from qkgcc.simulate import paper
 from qkgcc.train import distributed
 from qkgcc.train.config import Config
@@ -329,23 +328,3 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"CPU, torch {torch.__version__}, {sys.platform}"
-
-
-def commit() -> str | None:
-    """The commit of this checkout, with a mark when files differ from it; None where there is no checkout.
-
-    $QKGCC_COMMIT says it on a machine that has the source without its repository.
-    """
-    if given := os.environ.get("QKGCC_COMMIT"):
-        return given
-    try:
-        out = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return out.stdout.strip() or None if out.returncode == 0 else None
