@@ -109,7 +109,10 @@ def _bar(bar: Progress, what: str, total: int) -> Callable[[int], object]:
 def _show(rows: list[list[str]], title: str) -> None:
     table = Table(title=title, title_justify="left")
     for i, heading in enumerate(rows[0]):
-        table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=i > 0)
+        table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=True)
     for row in rows[1:]:
         table.add_row(*row)
-    console().print(table)
+    screen = console()
+    if not screen.is_terminal:
+        screen.width = 140  # a file has room for a whole row
+    screen.print(table)
