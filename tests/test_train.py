@@ -15,6 +15,7 @@ import torch
 
 from qkgcc.errors import InputError
 from qkgcc.models import checkpoint
+from qkgcc.models.qkgcc import QKGCCOptions
 from qkgcc.simulate import paper
 from qkgcc.simulate.frames import paper_frames
 from qkgcc.train import config as configs
@@ -22,9 +23,10 @@ from qkgcc.train import step
 from qkgcc.train.config import Config
 from qkgcc.train.data import _synthetic, make_sets
 from qkgcc.train.loop import BEST, LAST, METRICS, STATE, Trainer, predict
+from qkgcc.train.targets import cross_entropy
 
 TINY = configs.load("tiny")
-SIZES = {"frame": TINY.options["frame"], "max_delay": 23}
+SIZES = {"frame": TINY.options["frame"]}
 
 
 @pytest.fixture(autouse=True)
@@ -40,12 +42,12 @@ def quick() -> Config:
 
 @pytest.fixture(scope="module")
 def sets(quick: Config) -> tuple:
-    return make_sets(quick, None, "cpu", **SIZES)
+    return make_sets(quick, [], "cpu", **SIZES)
 
 
 @pytest.fixture(scope="module")
 def tiny_sets() -> tuple:
-    return make_sets(TINY, None, "cpu", **SIZES)
+    return make_sets(TINY, [], "cpu", **SIZES)
 
 
 # Learning
@@ -53,7 +55,7 @@ def tiny_sets() -> tuple:
 
 def class_accuracy(trainer: Trainer, data: object) -> float:
     found = predict(trainer.model, data.frames).argmax(dim=-1)
-    return float((found == data.classes).float().mean())
+    return float((found - 23 == data.delays.round()).float().mean())
 
 
 def learns(config: Config, sets: tuple, folder: Path) -> tuple[bool, str]:
@@ -63,7 +65,7 @@ def learns(config: Config, sets: tuple, folder: Path) -> tuple[bool, str]:
     trainer.run()
     after = min(row["loss"] for row in trainer.history)
     fresh = dataclasses.replace(config, data_seed=99, pairs=400, validation_pairs=1, shuffled_labels=False)
-    unseen, _ = make_sets(fresh, None, "cpu", **SIZES)
+    unseen, _ = make_sets(fresh, [], "cpu", **SIZES)
     share = class_accuracy(trainer, unseen)
     return after <= 0.75 * before and share >= 3 / 47, f"loss {before:.2f} -> {after:.2f}, unseen {share:.1%}"
 
@@ -73,18 +75,18 @@ def test_the_tiny_training_learns_and_shuffled_labels_do_not(tmp_path: Path, tin
     assert learned, said
     control = dataclasses.replace(TINY, shuffled_labels=True)
     order = torch.randperm(len(tiny_sets[0]), generator=torch.Generator().manual_seed(0))
-    wrong = dataclasses.replace(tiny_sets[0], classes=tiny_sets[0].classes[order])
+    wrong = dataclasses.replace(tiny_sets[0], delays=tiny_sets[0].delays[order])
     learned, said = learns(control, (wrong, tiny_sets[1]), tmp_path / "shuffled")
     assert not learned, said
 
 
 def test_shuffled_labels_are_the_same_labels_in_another_order(quick: Config) -> None:
     small = dataclasses.replace(quick, pairs=40, validation_pairs=8)
-    real, _ = make_sets(small, None, "cpu", **SIZES)
-    shuffled, _ = make_sets(dataclasses.replace(small, shuffled_labels=True), None, "cpu", **SIZES)
+    real, _ = make_sets(small, [], "cpu", **SIZES)
+    shuffled, _ = make_sets(dataclasses.replace(small, shuffled_labels=True), [], "cpu", **SIZES)
     assert torch.equal(real.frames, shuffled.frames)
-    assert torch.equal(real.classes.sort().values, shuffled.classes.sort().values)
-    assert not torch.equal(real.classes, shuffled.classes)
+    assert torch.equal(real.delays.sort().values, shuffled.delays.sort().values)
+    assert not torch.equal(real.delays, shuffled.delays)
     assert real.hash != shuffled.hash
 
 
@@ -97,7 +99,7 @@ def test_every_network_trains_in_the_same_loop(tmp_path: Path, architecture: str
         "qkgcc": TINY.options,
     }[architecture]
     config = dataclasses.replace(quick, architecture=architecture, options=options, epochs=1, pairs=32)
-    data = make_sets(config, None, "cpu", frame=256, max_delay=23)
+    data = make_sets(config, [], "cpu", frame=256)
     best = Trainer(config, tmp_path, sets=data).run()
     assert best is not None
     assert np.isfinite(best["train_loss"])
@@ -121,7 +123,8 @@ def test_frames_of_pairs_are_those_of_their_scenes_whatever_the_batch() -> None:
 def test_validation_pairs_are_other_utterances_and_other_places(sets: tuple) -> None:
     train, validation = sets
     assert not set(train.delays.tolist()) & set(validation.delays.tolist())
-    assert torch.equal(train.classes, train.delays.round().long() + 23)
+    assert train.delays.abs().max() < 23.4
+    assert train.limits is None
 
 
 def test_swapping_gives_the_mirrored_class(sets: tuple, quick: Config) -> None:
@@ -133,17 +136,80 @@ def test_swapping_gives_the_mirrored_class(sets: tuple, quick: Config) -> None:
             return torch.zeros(len(frames), 47, requires_grad=True)
 
     spy = Spy()
+    spy.options = QKGCCOptions()
     spy.weight = torch.nn.Parameter(torch.zeros(1))
     taken = step.Step(spy, torch.optim.SGD(spy.parameters(), lr=0.1), sets[0], quick)
     rows = torch.arange(4)
     swap = torch.tensor([True, False, True, False])
     logits = torch.zeros(4, 47)
-    expected = torch.where(swap, 46 - sets[0].classes[rows], sets[0].classes[rows])
+    classes = sets[0].delays[rows].round().long() + 23
+    expected = torch.where(swap, 46 - classes, classes)
     logits[torch.arange(4), expected] = 50.0
     spy.forward = lambda frames: (seen.update(frames=frames), logits)[1]
     assert float(taken._loss(rows, swap)) < 1e-6
     assert torch.equal(seen["frames"][0], sets[0].frames[0].flip(0))
     assert torch.equal(seen["frames"][1], sets[0].frames[1])
+
+
+# Targets
+
+
+def test_the_class_of_a_delay_is_the_nearest_candidate() -> None:
+    grid = torch.arange(-23.0, 24.0)
+    delays = torch.tensor([-23.3, -22.6, 0.4, 7.5001, 23.3])
+    logits = torch.zeros(5, 47)
+    logits[torch.arange(5), torch.tensor([0, 0, 23, 31, 46])] = 60.0
+    assert float(cross_entropy(logits, grid, delays)) < 1e-6
+
+
+def test_a_gaussian_target_makes_the_logits_a_parabola_around_the_true_delay() -> None:
+    grid = torch.arange(-6.0, 7.0)
+    delay = torch.tensor([1.3])
+    logits = torch.zeros(1, 13, requires_grad=True)
+    optimizer = torch.optim.Adam([logits], lr=0.1)
+    for _ in range(600):
+        optimizer.zero_grad()
+        cross_entropy(logits, grid, delay, width=0.6).backward()
+        optimizer.step()
+    left, middle, right = logits.detach()[0, 6:9].tolist()  # of the delays 0, 1, 2
+    assert 1 + 0.5 * (left - right) / (left - 2 * middle + right) == pytest.approx(1.3, abs=0.01)
+
+
+def test_delays_that_the_spacing_rules_out_take_no_part() -> None:
+    grid, delay, limit = torch.arange(-6.0, 7.0), torch.tensor([0.8]), torch.tensor([2.0])
+    logits = torch.randn(1, 13, generator=torch.Generator().manual_seed(0))
+    wild = logits.clone()
+    wild[0, [0, 1, 2, 3, 9, 10, 11, 12]] = 40.0
+    for width in (0.0, 0.5):
+        same = [cross_entropy(x, grid, delay, width=width, limits=limit) for x in (logits, wild)]
+        assert torch.equal(*same)
+        assert cross_entropy(wild, grid, delay, width=width) > 20
+
+
+def test_the_general_law_trains_in_the_same_loop(tmp_path: Path) -> None:
+    config = dataclasses.replace(
+        TINY,
+        name="any-pair",
+        architecture="steered",
+        distribution="general",
+        target_width=0.5,
+        options={"frame": 256, "dft": 256, "max_delay": 94, "width": 8, "heads": 2, "radius": 1, "positions": 33},
+        pairs=10,
+        validation_pairs=5,
+        frames_per_scene=2,
+        synthetic_pool=4,
+        epochs=1,
+        batch=4,
+    )
+    trainer = Trainer(config, tmp_path)
+    assert trainer.data.frames.shape == (10, 2, 256)
+    torch.testing.assert_close(trainer.data.frames.square().mean(dim=(1, 2)), torch.ones(10))
+    assert (trainer.data.delays.abs() <= trainer.data.limits).all()
+    assert trainer.data.limits.max() <= 95
+    best = trainer.run()
+    assert best is not None
+    assert np.isfinite(best["loss"])
+    assert checkpoint.load(tmp_path / BEST)[1].scaling == "frame"
 
 
 # Going on
@@ -336,8 +402,8 @@ def test_what_is_wrong_is_said_before_rooms_are_made(
 
 
 def test_a_bank_is_asked_for(quick: Config) -> None:
-    with pytest.raises(InputError, match="needs a bank of utterances: give --bank"):
-        make_sets(dataclasses.replace(quick, sources="bank"), None, "cpu", **SIZES)
+    with pytest.raises(InputError, match="needs a bank of utterances, one: give --bank"):
+        make_sets(dataclasses.replace(quick, sources="bank"), [], "cpu", **SIZES)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -17,7 +17,10 @@ def train(
         str | None, typer.Argument(help="Name of a training, or the path of a TOML file; none lists the names.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/NAME-SEED).")] = None,
-    bank: Annotated[Path | None, typer.Option(help="Bank of utterances with train and validation speakers.")] = None,
+    bank: Annotated[
+        list[Path] | None,
+        typer.Option(help="Bank of utterances with train and validation speakers; the general law takes several."),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of weights, order and swaps.")] = None,
     change: Annotated[
@@ -55,7 +58,7 @@ def train(
     changes = [*(change or []), *([] if seed is None else [f"seed={seed}"])]
     settings = configs.load(config, changes)
     folder = out or Path("runs") / f"{settings.name}-{settings.seed}"
-    utterances = None if bank is None else Bank.load(bank)
+    banks = [Bank.load(path) for path in bank or []]
     place = distributed.join(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     try:
         with progress_bar(
@@ -67,7 +70,7 @@ def train(
         ) as bar:
             pairs = settings.pairs + settings.validation_pairs
             task = bar.add_task("rooms", total=pairs, note="")
-            trainer = loop.Trainer(settings, folder, utterances, place, progress=lambda n: bar.advance(task, n))
+            trainer = loop.Trainer(settings, folder, banks, place, progress=lambda n: bar.advance(task, n))
             bar.update(task, visible=False)
             steps = bar.add_task("steps", total=settings.steps, completed=trainer.step, note="")
 

@@ -92,7 +92,7 @@ def check_card(path: Path, card: Card, method: str, seed: int | None, bank: Bank
         "delays": tuple(options.delays),
     }
     if bank is not None:
-        expected["data_hash"] = set_hash(config, bank, "train", options.frame)
+        expected["data_hash"] = set_hash(config, [bank], "train", options.frame)
     # Options that are younger than the checkpoint have their defaults.
     card = dataclasses.replace(card, options=dataclasses.asdict(type(options).read(card.options)))
     for field, wanted in expected.items():

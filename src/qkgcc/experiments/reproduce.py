@@ -174,7 +174,7 @@ def _train(method: str, seed: int, shop: Workshop) -> Path | None:
         raise InputError(f"training {method} needs the bank of test-clean: give --bank, or --from-checkpoints")
     folder = shop.runs / f"{method}-{seed}"
     shop.say(f"training {method}, seed {seed}")
-    trainer = Trainer(config, folder, bank, shop.device, sets=shop._sets.get("paper"))
+    trainer = Trainer(config, folder, [bank], shop.device, sets=shop._sets.get("paper"))
     shop._sets["paper"] = (trainer.data, trainer.validation)
     bar = shop.track(f"{method}-{seed}", config.steps)
     best = trainer.run(stop_after=max(1.0, shop.left()), stop=shop.stop, progress=bar)

@@ -22,6 +22,7 @@ from qkgcc.errors import InputError
 
 PRECISIONS = ("float32", "tf32", "bf16")
 SOURCES = ("bank", "synthetic")
+DISTRIBUTIONS = ("paper", "general")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,14 @@ class Config:
     options: dict[str, Any] = field(default_factory=dict)
     """Of the network; what is left out keeps the network's default."""
 
+    distribution: str = "paper"
+    """Of the pairs: the paper's room and microphones, or any (`simulate.law`)."""
+    frames_per_scene: int = 4
+    """Of the general distribution: rooms cost more than frames of them."""
+    synthetic_pool: int = 2048
+    """Of the general distribution: synthetic signals of each kind."""
+    target_width: float = 0.0
+    """Samples: standard deviation of the Gaussian around the true delay that is learnt; 0 is the nearest class."""
     sources: str = "bank"
     """Where utterances come from: a bank, or synthetic ones (for tests, where no corpus is)."""
     data_seed: int = 0
@@ -40,9 +49,9 @@ class Config:
     pairs: int = 110_000
     validation_pairs: int = 4_000
     t60: tuple[float, float] = (0.2, 1.0)
-    """Seconds, uniform: the paper's. Narrower for quick tests."""
+    """Seconds, uniform: the paper's. Narrower for quick tests. The general distribution has its own."""
     snr: tuple[float, float] = (0.0, 30.0)
-    """dB, uniform."""
+    """dB, uniform; likewise."""
     shuffled_labels: bool = False
     """Give every pair another's delay: a control, nothing can be learnt from it."""
 
@@ -66,20 +75,21 @@ class Config:
         for row in dataclasses.fields(self):
             _check_type(row.name, getattr(self, row.name), str(row.type))
         least = {"pairs": 1, "validation_pairs": 1, "epochs": 1, "batch": 2, "seed": 0, "data_seed": 0}
+        least |= {"frames_per_scene": 1, "synthetic_pool": 1}
         for name, low in least.items():
             if getattr(self, name) < low:
                 raise InputError(f"the setting {name} is {getattr(self, name)}; expected at least {low}")
         if self.pairs < self.batch:
             raise InputError(f"{self.pairs} pairs do not fill one batch of {self.batch}: lower the setting batch")
-        if not self.learning_rate > 0 or self.weight_decay < 0:
-            raise InputError("the setting learning_rate is to be positive, weight_decay at least 0")
+        if not self.learning_rate > 0 or self.weight_decay < 0 or self.target_width < 0:
+            raise InputError("the setting learning_rate is to be positive, weight_decay and target_width at least 0")
         for name, lowest, highest in (("t60", 0.2, 2.0), ("snr", -60.0, 300.0)):
             first, last = getattr(self, name)
             if not lowest <= first <= last <= highest:
                 raise InputError(
                     f"the setting {name} is {[first, last]}; expected a rising pair in {lowest:g} to {highest:g}"
                 )
-        for name, known in (("precision", PRECISIONS), ("sources", SOURCES)):
+        for name, known in (("precision", PRECISIONS), ("sources", SOURCES), ("distribution", DISTRIBUTIONS)):
             if getattr(self, name) not in known:
                 raise InputError(f"the setting {name} is {getattr(self, name)!r}; known are {', '.join(known)}")
 

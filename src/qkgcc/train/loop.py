@@ -17,13 +17,12 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qkgcc import metrics
@@ -38,6 +37,7 @@ from qkgcc.train import distributed
 from qkgcc.train.config import Config
 from qkgcc.train.data import PairSet, make_sets, set_hash
 from qkgcc.train.step import GraphedStep, Step, autocast, cosine, fitting_batch, make_optimizer, matrix_precision
+from qkgcc.train.targets import cross_entropy, masked
 
 CONFIG, METRICS, BEST, LAST, STATE = (
     "config.json",
@@ -53,13 +53,13 @@ _AGREE_EVERY = 20  # steps after which several processes agree whether to stop
 
 
 class Trainer:
-    """One run. `Trainer(config, folder, bank, device).run()` trains it, or what is left of it, to the end."""
+    """One run. `Trainer(config, folder, banks, device).run()` trains it, or what is left of it, to the end."""
 
     def __init__(
         self,
         config: Config,
         folder: str | Path,
-        bank: Bank | None = None,
+        banks: Sequence[Bank] = (),
         device: str | torch.device = "cpu",
         *,
         sets: tuple[PairSet, PairSet] | None = None,
@@ -81,10 +81,10 @@ class Trainer:
         self.delays = np.asarray(options.delays, dtype=np.float64)
         # What can be wrong is found before the rooms are made: on a CPU that may take an hour.
         self._open_folder()
-        state = self._read_state(sets[0].hash if sets else set_hash(config, bank, "train", options.frame))
+        state = self._read_state(sets[0].hash if sets else set_hash(config, banks, "train", options.frame))
         with self._memory_explained():
             self.data, self.validation = sets or make_sets(
-                config, bank, self.device, frame=options.frame, max_delay=(len(self.delays) - 1) // 2, progress=progress
+                config, banks, self.device, frame=options.frame, progress=progress
             )
         self.step, self.history, self.seconds = 0, list[dict[str, Any]](), 0.0
         self._loss_so_far = 0.0  # of an epoch that was cut off
@@ -153,7 +153,10 @@ class Trainer:
     def validate(self) -> dict[str, float]:
         """Cross-entropy and the paper's metrics on the validation pairs."""
         logits = predict(self.model, self.validation.frames, self.config)
-        loss = F.cross_entropy(logits, self.validation.classes)
+        grid = torch.as_tensor(self.delays, dtype=torch.float32, device=logits.device)
+        limits = self.validation.limits
+        loss = cross_entropy(logits, grid, self.validation.delays, width=self.config.target_width, limits=limits)
+        logits = masked(logits, grid, limits)
         found = self.delays[logits.argmax(dim=-1).cpu().numpy()]
         return {"loss": float(loss)} | metrics.evaluate(found, self.validation.delays.cpu().numpy())
 
@@ -202,7 +205,7 @@ class Trainer:
             frame=options.frame,
             dft=options.dft,
             delays=options.delays,
-            scaling="utterance",
+            scaling="utterance" if self.config.distribution == "paper" else "frame",
             data_hash=self.data.hash,
             seed=self.config.seed,
             git=commit(),

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qkgcc.train.config import Config
 from qkgcc.train.data import PairSet
+from qkgcc.train.targets import cross_entropy
 
 _WARM_UP = 3  # steps before recording, for compilers and libraries to settle
 
@@ -26,6 +26,8 @@ class Step:
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, data: PairSet, config: Config) -> None:
         self.model, self.optimizer, self.data, self.config = model, optimizer, data, config
+        options: Any = getattr(model, "module", model).options  # of the network itself, behind DDP
+        self.grid = torch.tensor(options.delays, dtype=torch.float32, device=data.frames.device)
         self.total = torch.zeros((), device=data.frames.device)
         """Sum of the losses since it was last set to 0."""
 
@@ -43,13 +45,13 @@ class Step:
         self.total += loss.detach()
 
     def _loss(self, rows: Tensor, swap: Tensor) -> Tensor:
-        frames, classes = self.data.frames[rows], self.data.classes[rows]
+        frames, delays = self.data.frames[rows], self.data.delays[rows]
         frames = torch.where(swap[:, None, None], frames.flip(1), frames)
         with autocast(self.config, frames.device):
             logits = self.model(frames)
-        logits = logits.float()
-        classes = torch.where(swap, logits.shape[-1] - 1 - classes, classes)
-        return F.cross_entropy(logits, classes)
+        limits = None if self.data.limits is None else self.data.limits[rows]
+        delays = torch.where(swap, -delays, delays)
+        return cross_entropy(logits.float(), self.grid, delays, width=self.config.target_width, limits=limits)
 
 
 class GraphedStep(Step):
