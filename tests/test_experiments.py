@@ -157,6 +157,10 @@ def test_a_table_grows_row_by_row_and_keeps_what_is_there(shop: reproduce.Worksh
     reproduce.fill(table, shop)
     assert len(shop.calls) == 2  # no time left
     shop.stop_after = None
+    shop.stop = lambda: True
+    reproduce.fill(table, shop)
+    assert len(shop.calls) == 2  # asked to stop
+    shop.stop = lambda: False
     shop.seeds = [1]
     reproduce.fill(table, shop)
     assert shop.calls[2:] == ["paper-test:1"]

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from qkgcc.errors import InputError
 from qkgcc.models.folding import fold, folded_correlation
+from qkgcc.models.frontend import tokens
 from qkgcc.models.matching import center_symmetric_antisymmetric
-from qkgcc.models.qkgcc import QKGCC, QKGCCOptions, tokens
+from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
 
 SMALL = QKGCCOptions(frame=64, dft=128, max_delay=3, width=12, heads=3, radius=2, channels=6, kernel=3, hidden=10)
 

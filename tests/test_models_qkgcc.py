@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from qkgcc.errors import InputError
+from qkgcc.models.frontend import tokens
 from qkgcc.models.matching import (
     TILE,
     LocalCorrelation,
@@ -15,7 +16,7 @@ from qkgcc.models.matching import (
     local_correlation,
     norm_product_and_cosine,
 )
-from qkgcc.models.qkgcc import QKGCC, QKGCCOptions, tokens
+from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
 
 SMALL = QKGCCOptions(frame=32, dft=64, max_delay=3, width=8, heads=2, radius=2, channels=6, kernel=3, hidden=10)
 

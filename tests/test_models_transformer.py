@@ -12,7 +12,7 @@ from qkgcc.card import Card
 from qkgcc.errors import InputError
 from qkgcc.models.checkpoint import load, save
 from qkgcc.models.cost import honest_flops, paper_flops, parameters
-from qkgcc.models.qkgcc import tokens
+from qkgcc.models.frontend import tokens
 from qkgcc.models.transformer import Transformer, TransformerOptions
 
 SMALL = TransformerOptions(frame=32, dft=64, max_delay=3, width=8, heads=2, feedforward=12, hidden=10)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc import decoding
 from qkgcc.card import Card
 from qkgcc.confidence import TOLERANCE
 from qkgcc.errors import InputError, MissingExtraError
@@ -95,8 +96,7 @@ class Network:
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
         # The mean log-posterior of several frames is a log-posterior up to a constant.
         (logits,) = evidence
-        posterior = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        posterior /= posterior.sum(axis=-1, keepdims=True)
-        delay = self.lags[posterior.argmax(axis=-1)]
+        posterior = decoding.posterior(logits)
+        delay = decoding.argmax(posterior, self.lags)
         near = np.abs(self.lags - delay[:, None]) <= TOLERANCE * self.sample_rate * (1 + 1e-6)
         return posterior, delay, np.where(near, posterior, 0).sum(axis=-1)

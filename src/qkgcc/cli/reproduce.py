@@ -11,6 +11,7 @@ from rich.table import Table
 
 from qkgcc.cli.tables import console, progress_bar
 from qkgcc.errors import MissingExtraError
+from qkgcc.interrupts import INTERRUPTED, stop_requests
 
 
 class Item(StrEnum):
@@ -82,13 +83,20 @@ def reproduce(
         say=lambda text: typer.echo(text, err=True),
         track=lambda what, total: _bar(bar, what, total),
     )
-    for wanted in item:
-        if wanted.value in catalog.TABLES:
-            table = catalog.table(wanted.value)
-            _show(report.rows_of(table, fill(table, shop)), table.title)
-        else:
-            for path in pictures.draw(wanted.value, shop, figures):
-                typer.echo(f"picture: {path}")
+    try:
+        with stop_requests() as stop:
+            shop.stop = stop
+            for wanted in item:
+                if wanted.value in catalog.TABLES:
+                    table = catalog.table(wanted.value)
+                    _show(report.rows_of(table, fill(table, shop)), table.title)
+                elif not stop():
+                    for path in pictures.draw(wanted.value, shop, figures):
+                        typer.echo(f"picture: {path}")
+            if stop():
+                raise typer.Exit(INTERRUPTED)
+    finally:
+        bar.stop()
 
 
 def _bar(bar: Progress, what: str, total: int) -> Callable[[int], object]:

@@ -46,7 +46,7 @@ def network(model: nn.Module, card: Card, device: str | torch.device) -> Delays:
     model = model.to(device).eval()
     if hasattr(model, "folded"):
         setattr(model, "folded", True)  # noqa: B010 - to mypy, every attribute is a module
-    # On a CPU what matters is that the maps of a batch stay in its cache: 512 frames at once take three times as long.
+    # On a CPU what matters is that the maps of a batch stay in its cache.
     batch = 16 if torch.device(device).type == "cpu" else 512
 
     def estimate(frames: npt.NDArray[np.int16]) -> npt.NDArray[np.float64]:

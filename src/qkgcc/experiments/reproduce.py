@@ -58,7 +58,8 @@ class Workshop:
     track: Track = lambda what, total: lambda done: None
 
     begun: float = field(default_factory=time.monotonic)
-    _sets: dict[str, tuple[PairSet, PairSet]] = field(default_factory=dict)
+    sets: tuple[PairSet, PairSet] | None = None
+    """The pairs that all methods train on, once they are made."""
 
     def bank(self, name: str) -> Bank | None:
         """The bank of a set, if it was given."""
@@ -174,8 +175,8 @@ def _train(method: str, seed: int, shop: Workshop) -> Path | None:
         raise InputError(f"training {method} needs the bank of test-clean: give --bank, or --from-checkpoints")
     folder = shop.runs / f"{method}-{seed}"
     shop.say(f"training {method}, seed {seed}")
-    trainer = Trainer(config, folder, [bank], shop.device, sets=shop._sets.get("paper"))
-    shop._sets["paper"] = (trainer.data, trainer.validation)
+    trainer = Trainer(config, folder, [bank], shop.device, sets=shop.sets)
+    shop.sets = trainer.data, trainer.validation
     bar = shop.track(f"{method}-{seed}", config.steps)
     best = trainer.run(stop_after=max(1.0, shop.left()), stop=shop.stop, progress=bar)
     if best is None:

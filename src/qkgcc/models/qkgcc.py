@@ -16,9 +16,7 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
-from qkgcc.models.frontend import FrontEnd, FrontEndOptions, tokens
-
-__all__ = ["QKGCC", "DelayHead", "QKGCCOptions", "tokens"]
+from qkgcc.models.frontend import FrontEnd, FrontEndOptions
 
 
 @dataclass(frozen=True)

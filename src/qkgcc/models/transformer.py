@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from qkgcc.models.frontend import tokens
 from qkgcc.models.options import NetworkOptions
-from qkgcc.models.qkgcc import tokens
 
 
 @dataclass(frozen=True)
