@@ -83,7 +83,8 @@ def main() -> None:
         reference = rows.get((name, "cpu"))
         if which == "gpu" and reference is not None:
             apart = max(abs(row[w] - reference[w]) for w in gcc.WEIGHTINGS)
-            row["required"] = f"within 0.1: {'met' if apart <= 0.1 else 'MISSED'} ({apart:.2f})"
+            # A slice of 1000 frames knows no smaller difference than 0.1 but none.
+            row["required"] = f"within 0.1: {'met' if apart < 0.1 + 1e-6 else 'MISSED'} ({apart:.2f})"
         table.append(row)
     note = "Acc@10cm in percent of a twentieth of each set. `difference`: of the frames to the CPU engine's, worst row."
     headings = ["set", "engine", *gcc.WEIGHTINGS, "frames", "difference", "required"]
