@@ -11,7 +11,14 @@ import pytest
 from qkgcc import InputError
 from qkgcc.simulate import cpu, paper
 from qkgcc.simulate.engines import best_engine, responses
-from qkgcc.simulate.rooms import count_images, response_length, sabine, sabine_t60
+from qkgcc.simulate.rooms import (
+    count_images,
+    response_length,
+    response_lengths,
+    sabine,
+    sabine_many,
+    sabine_t60,
+)
 from qkgcc.simulate.scenes import Scene, Source
 
 RATE = 16000
@@ -165,6 +172,17 @@ class TestRooms:
                 expected = pra.inverse_sabine(t60, room, c=343.0)
                 assert absorption == pytest.approx(expected[0], rel=1e-12)
                 assert order == expected[1]
+
+    def test_many_at_once_are_as_one_by_one(self) -> None:
+        rng = np.random.default_rng(0)
+        rooms = rng.uniform((3, 3, 2.4), (10, 8, 4), (300, 3))
+        t60 = np.where(rng.random(300) < 0.1, 0.0, rng.uniform(0.25, 1.2, 300))
+        absorption, order = sabine_many(t60, rooms)
+        one_by_one = [sabine(float(seconds), room) for seconds, room in zip(t60, rooms, strict=True)]
+        np.testing.assert_allclose(absorption, [a for a, _ in one_by_one], rtol=1e-14)
+        np.testing.assert_array_equal(order, [n for _, n in one_by_one])
+        lengths = [response_length(room, n, RATE) for room, n in zip(rooms, order.tolist(), strict=True)]
+        np.testing.assert_array_equal(response_lengths(rooms, order, RATE), lengths)
 
     @pytest.mark.parametrize("order", [0, 5, 20])
     def test_a_response_is_long_enough_for_its_furthest_image(self, order: int) -> None:

@@ -23,7 +23,7 @@ from qkgcc.simulate import noise, walking
 from qkgcc.simulate.general import Scenes
 from qkgcc.simulate.general_sources import SAMPLE_RATE, SAMPLES
 from qkgcc.simulate.mixing import convolve
-from qkgcc.simulate.rooms import response_length, sabine
+from qkgcc.simulate.rooms import response_lengths, sabine_many
 
 _BLOCK = 512  # points, of two responses each: a few GB
 _FILLED = {"cuda": 128, "cpu": 1}  # blocks are filled up to a multiple of these
@@ -50,16 +50,9 @@ class Rooms(NamedTuple):
 
     @classmethod
     def of(cls, scenes: Scenes) -> "Rooms":
-        sides = list(scenes.room)
-        walls = [sabine(t60, room) for t60, room in zip(scenes.t60.tolist(), sides, strict=True)]
-        reach = [response_length(room, order, SAMPLE_RATE) for room, (_, order) in zip(sides, walls, strict=True)]
-        return cls(
-            scenes.room,
-            scenes.microphones,
-            np.sqrt(1 - np.array([absorption for absorption, _ in walls])),
-            np.array([order for _, order in walls], dtype=np.int64),
-            np.minimum(np.array(reach, dtype=np.int64), SAMPLES),
-        )
+        absorption, order = sabine_many(scenes.t60, scenes.room)
+        reach = response_lengths(scenes.room, order, SAMPLE_RATE)
+        return cls(scenes.room, scenes.microphones, np.sqrt(1 - absorption), order, np.minimum(reach, SAMPLES))
 
     def take(self, rows: Integers) -> "Rooms":
         return Rooms(

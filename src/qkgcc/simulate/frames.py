@@ -18,7 +18,7 @@ from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.data.banks import Bank
 from qkgcc.simulate import paper
 from qkgcc.simulate.mixing import add_white_noise, heard_frames, level_of_convolved
-from qkgcc.simulate.rooms import response_length, sabine
+from qkgcc.simulate.rooms import response_lengths, sabine_many
 
 _CHUNK = {
     "cuda": 1024,
@@ -61,17 +61,16 @@ def paper_frames(
     Shape: B pairs -> (B, 2, frame), (B,). `progress` is called with the number of pairs done in each chunk.
     """
     device = sources.signals.device
-    walls = [sabine(float(t60), paper.TRAIN_ROOM) for t60 in pairs.t60]
-    reflection = np.sqrt(1 - np.array([absorption for absorption, _ in walls]))
-    order = np.array([order for _, order in walls])
-    reach = np.array([response_length(paper.TRAIN_ROOM, n, paper.SAMPLE_RATE) for n in order.tolist()])
+    absorption, order = sabine_many(pairs.t60, pairs.room)
+    reflection = np.sqrt(1 - absorption)
+    reach = response_lengths(pairs.room, order, paper.SAMPLE_RATE)
     frames = torch.empty(len(order), 2, frame, device=device)
     by_length = np.argsort(order, kind="stable")
     size = _CHUNK[device.type]
     for first in range(0, len(order), size):
         chunk = by_length[first : first + size]
         samples = -(-int(reach[chunk].max()) // _STEP) * _STEP
-        responses = _responses(reflection[chunk], order[chunk], pairs.source[chunk], samples, device)
+        responses = _responses(pairs, chunk, reflection[chunk], order[chunk], samples, device)
         utterance = torch.as_tensor(pairs.utterance[chunk], device=device)
         start = torch.as_tensor(pairs.start[chunk], device=device)
         level = level_of_convolved(
@@ -89,9 +88,15 @@ def paper_frames(
 
 
 def _responses(
-    reflection: NDArray[np.float64], order: NDArray[np.int64], source: NDArray[np.float64], samples: int, device: Any
+    pairs: paper.Pairs,
+    chunk: NDArray[np.int64],
+    reflection: NDArray[np.float64],
+    order: NDArray[np.int64],
+    samples: int,
+    device: torch.device,
 ) -> Tensor:
-    """Responses of the training room at both microphones. Shape: (B,), (B,), (B, 3) -> (B, 2, samples)"""
+    """Responses of some pairs' room at both microphones. Shape: (B,), (B,), (B,) -> (B, 2, samples)"""
+    source = pairs.source[chunk]
     common: dict[str, Any] = {
         "samples": samples,
         "sample_rate": paper.SAMPLE_RATE,
@@ -101,11 +106,11 @@ def _responses(
         from qkgcc.simulate import gpu
 
         flat = gpu.responses(
-            np.broadcast_to(paper.TRAIN_ROOM, (2 * len(order), 3)),
+            np.broadcast_to(pairs.room, (2 * len(order), 3)),
             np.repeat(reflection, 2),
             np.repeat(order, 2),
             np.repeat(source, 2, axis=0),
-            np.tile(paper.TRAIN_MICROPHONES, (len(order), 1)),
+            np.tile(pairs.microphones, (len(order), 1)),
             **common,
             device=device,
         )
@@ -113,7 +118,7 @@ def _responses(
     from qkgcc.simulate import cpu
 
     rooms = [
-        cpu.responses(paper.TRAIN_ROOM, float(r), int(n), place[None], paper.TRAIN_MICROPHONES, **common)[0]
+        cpu.responses(pairs.room, float(r), int(n), place[None], pairs.microphones, **common)[0]
         for r, n, place in zip(reflection, order, source, strict=True)
     ]
     return torch.as_tensor(np.stack(rooms), dtype=torch.float32)

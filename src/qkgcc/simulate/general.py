@@ -17,7 +17,7 @@ from qkgcc.simulate.catalog import Catalog
 from qkgcc.simulate.degradations import TILT_CENTRE, Degradations
 from qkgcc.simulate.draws import normal, stream, uniform
 from qkgcc.simulate.law import GENERAL, Law, between, log_between
-from qkgcc.simulate.rooms import sabine
+from qkgcc.simulate.rooms import sabine_many
 from qkgcc.simulate.scenes import MAX_MICROPHONES, MAX_SOURCES, Scene, Source
 from qkgcc.simulate.sources import SECONDS, draw_sources
 
@@ -184,7 +184,7 @@ def _possible_t60(law: Law, room: Floats, number: Floats) -> Floats:
     """Uniform over the times that each room can have: what redrawing the impossible ones comes to, in one draw."""
     low, high = law.t60
     # Sabine's absorption goes with 1 / T60, and is 1 at the shortest.
-    shortest = np.array([sabine(high, sides)[0] * high for sides in room]) * (1 + 1e-9)
+    shortest = sabine_many(np.full(len(room), high), room)[0] * high * (1 + 1e-9)
     times: Floats = between((np.maximum(low, shortest), high), number)
     return times
 

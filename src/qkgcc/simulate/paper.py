@@ -4,7 +4,7 @@ Every number is a pure function of (seed, index), so a batch can hold any indice
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -46,10 +46,14 @@ class Pairs:
     """(B,) first sample of the frame."""
     noise: npt.NDArray[np.int64]
     """(B, 2) keys of the noise streams."""
+    room: Floats = field(default_factory=lambda: TRAIN_ROOM)
+    """(3,) metres."""
+    microphones: Floats = field(default_factory=lambda: TRAIN_MICROPHONES)
+    """(2, 3) metres."""
 
     def delay(self) -> Floats:
         """True delay in samples, positive = microphone 1 later."""
-        return true_delay(self.source, TRAIN_MICROPHONES)
+        return true_delay(self.source, self.microphones)
 
 
 def training_pairs(
@@ -59,6 +63,8 @@ def training_pairs(
     *,
     t60: tuple[float, float] = T60,
     snr: tuple[float, float] = SNR,
+    room: Floats = TRAIN_ROOM,
+    microphones: Floats = TRAIN_MICROPHONES,
 ) -> Pairs:
     """The pairs of the given indices: source uniform in the room, T60 (s) and SNR (dB) uniform in their ranges."""
     number = np.atleast_1d(np.asarray(index, dtype=np.int64))
@@ -70,12 +76,14 @@ def training_pairs(
     frames_fit = round(SECONDS * SAMPLE_RATE) - FRAME + 1
     return Pairs(
         index=number,
-        source=np.stack([draw(f"source-{axis}") for axis in "xyz"], axis=1) * TRAIN_ROOM,
+        source=np.stack([draw(f"source-{axis}") for axis in "xyz"], axis=1) * room,
         t60=t60[0] + (t60[1] - t60[0]) * draw("t60"),
         snr=snr[0] + (snr[1] - snr[0]) * draw("snr"),
         utterance=(draw("utterance") * utterances).astype(np.int64),
         start=(draw("start") * frames_fit).astype(np.int64),
         noise=np.array([noise.keys(noise_seed(seed, i), 2) for i in number.tolist()]),
+        room=room,
+        microphones=microphones,
     )
 
 

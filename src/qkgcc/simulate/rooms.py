@@ -39,6 +39,23 @@ def sabine(t60: float, room: npt.ArrayLike, speed_of_sound: float = SPEED_OF_SOU
     return absorption, _order(t60, sides, speed_of_sound)
 
 
+def sabine_many(
+    t60: npt.ArrayLike, rooms: npt.ArrayLike, speed_of_sound: float = SPEED_OF_SOUND
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """`sabine` of many rooms at once, without its checks: for T60s that were drawn so that their rooms can have them.
+
+    Shape: (B,), (B, 3) or (3,) -> (B,), (B,)
+    """
+    seconds, sides = np.asarray(t60, dtype=np.float64), np.asarray(rooms, dtype=np.float64)
+    faces = sides[..., [0, 0, 1]], sides[..., [1, 2, 2]]
+    surface = 2 * (faces[0] * faces[1]).sum(axis=-1)
+    thinnest = (faces[0] * faces[1] / np.hypot(*faces)).min(axis=-1)
+    dry = seconds == 0
+    absorption = 24 * math.log(10) * sides.prod(axis=-1) / (speed_of_sound * surface * np.where(dry, 1.0, seconds))
+    order = np.ceil(speed_of_sound * seconds / thinnest - 1)
+    return np.where(dry, 1.0, absorption), np.where(dry, 0, order).astype(np.int64)
+
+
 def sabine_t60(absorption: float, room: npt.ArrayLike, speed_of_sound: float = SPEED_OF_SOUND) -> tuple[float, int]:
     """The other way round: reverberation time in seconds and order of the images for walls that absorb a given share.
 
@@ -86,7 +103,19 @@ def count_images(order: int) -> int:
 
 
 def response_length(room: npt.ArrayLike, order: int, sample_rate: int, speed_of_sound: float = SPEED_OF_SOUND) -> int:
-    """Samples that hold every image of a source anywhere in the room, heard anywhere in it."""
+    """Samples that hold every image of a source anywhere in the room, heard anywhere in it.
+
+    >>> response_length((7, 5, 3), 80, 16000)
+    26549
+    """
     sides = np.asarray(room, dtype=np.float64)
     furthest = order * float(sides.max()) + float(np.linalg.norm(sides))
     return math.ceil(furthest / speed_of_sound * sample_rate) + 1
+
+
+def response_lengths(rooms: npt.ArrayLike, order: npt.NDArray[np.int64], sample_rate: int) -> npt.NDArray[np.int64]:
+    """`response_length` of many rooms at once. Shape: (B, 3) or (3,), (B,) -> (B,)"""
+    sides = np.asarray(rooms, dtype=np.float64)
+    furthest = order * sides.max(axis=-1) + np.linalg.norm(sides, axis=-1)
+    samples: npt.NDArray[np.int64] = np.ceil(furthest / SPEED_OF_SOUND * sample_rate).astype(np.int64) + 1
+    return samples
