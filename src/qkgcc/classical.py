@@ -57,3 +57,6 @@ class Classical:
             coherence, delay, max_lag=self.max_lag, sample_rate=self.sample_rate, frame=self.frame, band=self.band
         )
         return gcc.curve(circular, self.max_lag), delay, confidence
+
+    def remarks(self, evidence: tuple[npt.NDArray[Any], ...]) -> tuple[str, ...]:
+        return ()

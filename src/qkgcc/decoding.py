@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from qkgcc.errors import InputError
 
-Array = npt.NDArray[np.floating]
+Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
 REACH = 2
@@ -65,6 +65,24 @@ DECODERS: Mapping[str, Callable[[npt.ArrayLike, npt.ArrayLike], Array]] = {
     "quadratic": quadratic,
 }
 """Every decoder by its name."""
+
+
+def probability_near(posterior: npt.ArrayLike, delays: npt.ArrayLike, delay: npt.ArrayLike, tolerance: float) -> Array:
+    """The probability that the truth is within `tolerance` of a delay.
+
+    Every candidate stands for the step around it, of which the part counts that is near: what is within reach of a
+    delay between two candidates changes with it evenly.
+
+    Shape: (..., delays), (delays,), (...,) -> (...,)
+
+    >>> float(probability_near([0.1, 0.2, 0.4, 0.2, 0.1], [-2, -1, 0, 1, 2], 0.0, tolerance=1.0).round(3))
+    0.6
+    """
+    p, candidates = _check(posterior, delays)
+    step = candidates[1] - candidates[0] if len(candidates) > 1 else 2 * tolerance
+    distance = np.abs(candidates - np.asarray(delay)[..., None])
+    share = np.clip((tolerance + step / 2 - distance) / step, 0.0, min(1.0, 2 * tolerance / step))
+    return np.asarray((p * share).sum(axis=-1))
 
 
 def peaks(

@@ -7,7 +7,7 @@ gives the one delay of the whole recording.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,10 +18,12 @@ from qkgcc import gcc
 from qkgcc.audio import Recording, framed, open_audio, resampled
 from qkgcc.classical import Classical
 from qkgcc.constants import SPEED_OF_SOUND
+from qkgcc.decoding import peaks
 from qkgcc.errors import InputError
 from qkgcc.methods import METHODS
+from qkgcc.neural import Network
 from qkgcc.peaks import INTERPOLATIONS
-from qkgcc.results import DelayEstimate, DelaySummary
+from qkgcc.results import DelayEstimate, DelaySummary, Explanation
 
 DEFAULT_SPACING = 0.5
 """Metres: the lag range when neither a spacing nor a largest delay is given."""
@@ -62,6 +64,9 @@ class Method(Protocol):
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
         """Curve (batch, L), delay in samples (batch,), confidence (batch,)."""
 
+    def remarks(self, evidence: tuple[npt.NDArray[Any], ...]) -> tuple[str, ...]:
+        """What to say about the delays of a recording, from its mean evidence. Shape: (1, ...) each"""
+
 
 class DelayEstimator:
     """Delay between two microphones over time. Positive: the first channel hears the source later.
@@ -72,8 +77,10 @@ class DelayEstimator:
         max_delay: largest delay in seconds; by default what the spacing allows, or 0.5 m without one.
         frame, hop: seconds. A checkpoint brings its own frame.
         band: lowest and highest frequency in Hz that may count.
-        interpolation: "band-limited", "parabolic" or "none".
+        interpolation: between the samples of a correlation: "band-limited" (by default), "parabolic" or "none".
+        decoder: from a network's posterior to a delay: "argmax", "mean" or "quadratic"; by default what its card says.
         beta: exponent of "phat-beta".
+        max_sources: how many peaks of a network's posterior to report, besides the one delay.
         speed_of_sound: metres per second.
 
     >>> rng = np.random.default_rng(0)
@@ -93,8 +100,10 @@ class DelayEstimator:
         frame: float | None = None,
         hop: float = 0.064,
         band: tuple[float, float] | None = None,
-        interpolation: str = "band-limited",
-        beta: float = gcc.BETA,
+        interpolation: str | None = None,
+        decoder: str | None = None,
+        beta: float | None = None,
+        max_sources: int = 1,
         speed_of_sound: float = SPEED_OF_SOUND,
     ) -> None:
         _check("speed of sound", speed_of_sound, 100, 10_000, "m/s")
@@ -105,26 +114,34 @@ class DelayEstimator:
         if frame is not None:
             _check("frame", frame, 0.001, 60, "s")
         _check("hop", hop, 1e-4, 3600, "s")
-        if not 0 <= beta <= 1:
+        if beta is not None and not 0 <= beta <= 1:
             raise InputError(f"beta is {beta:g}; expected 0 (plain correlation) to 1 (phase transform)")
-        if interpolation not in INTERPOLATIONS:
+        if interpolation is not None and interpolation not in INTERPOLATIONS:
             raise InputError(f"unknown interpolation {interpolation!r}; known are {', '.join(INTERPOLATIONS)}")
+        if max_sources < 1:
+            raise InputError(f"max_sources is {max_sources}; expected at least 1")
         self.method = str(method)
         self.spacing = spacing
         self.max_delay = max_delay if spacing is None or max_delay else spacing / speed_of_sound
         self.frame = frame
         self.hop = hop
         self.band = _checked_band(band)
-        self.interpolation = interpolation
-        self.beta = beta
+        self.interpolation = interpolation or INTERPOLATIONS[0]
+        self.beta = gcc.BETA if beta is None else beta
+        self.max_sources = max_sources
         self.speed_of_sound = speed_of_sound
-        self._network: Any = None
-        if self.method not in METHODS:
-            self._network = _load_network(Path(method))
-            if self.band is not None:
+        self._network: Network | None = None
+        if self.method in METHODS:
+            if decoder is not None or max_sources > 1:
                 raise InputError(
-                    "a band limit is for the classical methods; a checkpoint chooses its frequencies itself"
+                    f"a decoder and several sources need the posterior of a network; {self.method} has a correlation"
                 )
+            return
+        self._network = _load_network(Path(method), decoder)
+        if self.band is not None:
+            raise InputError("a band limit is for the classical methods; a checkpoint chooses its frequencies itself")
+        if interpolation is not None or beta is not None:
+            raise InputError("interpolation and beta are for the classical methods; a checkpoint takes a decoder")
 
     def __call__(
         self,
@@ -144,45 +161,34 @@ class DelayEstimator:
             start, end, other: as for `open_audio`.
             progress: called with the share that is done, from 0 to 1.
         """
-        if isinstance(source, Recording):
-            if (tuple(channels), start, end, other, sample_rate) != ((0, 1), None, None, None, None):
-                raise InputError("a Recording has its channels and times already: choose them in open_audio and pick")
-            recording = source
-        else:
-            recording = open_audio(source, sample_rate, start=start, end=end, other=other).pick(channels)
-        if len(recording.channels) != 2:
-            raise InputError(f"a delay is between 2 channels; {len(recording.channels)} were given (use pick)")
+        recording = _opened(source, sample_rate, channels, start, end, other)
         method = self._method(recording.sample_rate)
-        hop = max(1, round(self.hop * method.sample_rate))
-        if recording.duration * method.sample_rate < method.frame:
-            raise InputError(
-                f"{recording.name} has {recording.samples} samples ({recording.duration:.3f} s), less than a frame "
-                f"({method.frame / method.sample_rate:.3f} s): give a longer recording or a shorter frame"
-            )
-        level = _channel_1_level(recording) if method.scaling == "utterance" else 1.0
-        blocks = resampled(recording.blocks(), recording.sample_rate, method.sample_rate)
         parts: list[tuple[Frames, Frames, Frames]] = []
         total: list[npt.NDArray[Any]] = []
-        done = 0
-        for frames in framed(blocks, method.frame, hop):
-            answer, evidence = _estimate_batch(method, frames, level)
+        for frames, heard in self._batches(method, recording, progress):
+            answer, evidence = _estimate_batch(method, frames, heard)
             parts.append(answer)
             if evidence:
                 sums = [part.sum(axis=0, dtype=np.result_type(part, np.float64)) for part in evidence]
                 total = [a + b for a, b in zip(total, sums, strict=True)] if total else sums
-            done += len(frames)
-            if progress is not None:
-                progress(min(1.0, (done * hop + method.frame) / (recording.duration * method.sample_rate)))
         curve, delay, confidence = (np.concatenate(column) for column in zip(*parts, strict=True))
-        times = recording.start + (np.arange(len(delay)) * hop + method.frame / 2) / method.sample_rate
+        times = self._times(method, recording, len(delay))
         answered = int(np.isfinite(delay).sum())
         whole_delay, whole_confidence = math.nan, 0.0
+        warnings: tuple[str, ...] = ()
         if answered:
-            _, one_delay, one_confidence = method.decode(tuple(part[None] / answered for part in total))
+            mean = tuple(part[None] / answered for part in total)
+            _, one_delay, one_confidence = method.decode(mean)
             whole_delay, whole_confidence = float(one_delay[0]), float(one_confidence[0])
+            warnings = method.remarks(mean)
         seconds = delay.astype(np.float64) / method.sample_rate
         whole_seconds = whole_delay / method.sample_rate
         whole_angle = self._angle(np.array([whole_seconds]))
+        sources, weights = None, None
+        if self.max_sources > 1:
+            sources, weights = peaks(curve, method.lags, self.max_sources)
+            silent = np.isnan(delay)
+            sources[silent], weights[silent] = np.nan, 0.0
         return DelayEstimate(
             source=recording.name,
             method=self.method,
@@ -205,12 +211,80 @@ class DelayEstimator:
                 frames=len(delay),
                 answered=answered,
             ),
+            source_delays=None if sources is None else sources * (recording.sample_rate / method.sample_rate),
+            source_weights=weights,
+            warnings=warnings,
         )
+
+    def explain(
+        self,
+        source: Any,
+        sample_rate: int | None = None,
+        *,
+        channels: Sequence[int] = (0, 1),
+        start: float | None = None,
+        end: float | None = None,
+        other: Any = None,
+        progress: Callable[[float], object] | None = None,
+    ) -> Explanation:
+        """How much each frequency of a recording counts to a steered network; the arguments are those of a call."""
+        if self._network is None or not self._network.model.any_delay:
+            raise InputError(f"{self.method} has no learned weights of frequencies to show: take a steered network")
+        recording = _opened(source, sample_rate, channels, start, end, other)
+        method = self._network.limited(recording.sample_rate, self.max_delay, self.frame)
+        parts = []
+        for frames, heard in self._batches(method, recording, progress):
+            frequencies, weights = method.reliability(frames[heard])
+            rows = np.full((len(frames), weights.shape[-1]), np.nan, dtype=np.float32)
+            rows[heard] = weights
+            parts.append(rows)
+        weight = np.concatenate(parts)
+        known = frequencies <= min(recording.sample_rate, method.sample_rate) / 2
+        return Explanation(
+            source=recording.name,
+            method=self.method,
+            times=self._times(method, recording, len(weight)),
+            frequencies=frequencies[known],
+            weight=weight[:, known],
+        )
+
+    def _batches(
+        self, method: Method, recording: Recording, progress: Callable[[float], object] | None
+    ) -> Iterator[tuple[Frames, npt.NDArray[np.bool_]]]:
+        """Frames as the method wants them, and which of them are not silent. Shape: (batch, 2, frame), (batch,)"""
+        if recording.duration * method.sample_rate < method.frame:
+            raise InputError(
+                f"{recording.name} has {recording.samples} samples ({recording.duration:.3f} s), less than a frame "
+                f"({method.frame / method.sample_rate:.3f} s): give a longer recording or a shorter frame"
+            )
+        hop = self._hop(method)
+        level = _channel_1_level(recording) if method.scaling == "utterance" else 1.0
+        blocks = resampled(recording.blocks(), recording.sample_rate, method.sample_rate)
+        done = 0
+        for frames in framed(blocks, method.frame, hop):
+            # What counts as sound is what changes: a constant offset is silence too.
+            power = np.var(frames, axis=-1, dtype=np.float64)
+            heard = (np.sqrt(power.mean(axis=-1)) >= SILENCE) & (np.sqrt(power) >= DEAD).all(axis=-1)
+            if method.scaling == "frame":
+                joint = np.sqrt(np.mean(np.square(frames, dtype=np.float64), axis=(1, 2), keepdims=True))
+                frames = frames / np.maximum(joint, SILENCE / 2).astype(frames.dtype)
+            elif method.scaling == "utterance":
+                frames = frames / frames.dtype.type(level)
+            yield frames, heard
+            done += len(frames)
+            if progress is not None:
+                progress(min(1.0, (done * hop + method.frame) / (recording.duration * method.sample_rate)))
+
+    def _hop(self, method: Method) -> int:
+        return max(1, round(self.hop * method.sample_rate))
+
+    def _times(self, method: Method, recording: Recording, frames: int) -> npt.NDArray[np.float64]:
+        """Centres of the frames in seconds."""
+        return recording.start + (np.arange(frames) * self._hop(method) + method.frame / 2) / method.sample_rate
 
     def _method(self, sample_rate: int) -> Method:
         if self._network is not None:
-            network: Method = self._network.limited(sample_rate, self.max_delay, self.frame)
-            return network
+            return self._network.limited(sample_rate, self.max_delay, self.frame)
         frame = round((self.frame or DEFAULT_FRAME) * sample_rate)
         max_delay = self.max_delay or DEFAULT_SPACING / self.speed_of_sound
         max_lag = gcc.lag_range(max_delay, sample_rate)
@@ -231,13 +305,24 @@ class DelayEstimator:
         return np.asarray(np.degrees(np.arcsin(sine)))
 
 
+def _opened(
+    source: Any, sample_rate: int | None, channels: Sequence[int], start: float | None, end: float | None, other: Any
+) -> Recording:
+    if isinstance(source, Recording):
+        if (tuple(channels), start, end, other, sample_rate) != ((0, 1), None, None, None, None):
+            raise InputError("a Recording has its channels and times already: choose them in open_audio and pick")
+        recording = source
+    else:
+        recording = open_audio(source, sample_rate, start=start, end=end, other=other).pick(channels)
+    if len(recording.channels) != 2:
+        raise InputError(f"a delay is between 2 channels; {len(recording.channels)} were given (use pick)")
+    return recording
+
+
 def _estimate_batch(
-    method: Method, frames: Frames, level: float
+    method: Method, frames: Frames, heard: npt.NDArray[np.bool_]
 ) -> tuple[tuple[Frames, Frames, Frames], tuple[npt.NDArray[Any], ...]]:
     """Curve, delay and confidence of each frame, and the evidence of those that are not silent."""
-    # What counts as sound is what changes: a constant offset is silence too.
-    power = np.var(frames, axis=-1, dtype=np.float64)
-    heard = (np.sqrt(power.mean(axis=-1)) >= SILENCE) & (np.sqrt(power) >= DEAD).all(axis=-1)
     curve = np.zeros((len(frames), len(method.lags)), dtype=np.float32)
     if method.kind == "posterior":
         curve += 1 / len(method.lags)
@@ -245,13 +330,7 @@ def _estimate_batch(
     confidence = np.zeros(len(frames))
     evidence: tuple[npt.NDArray[Any], ...] = ()
     if heard.any():
-        loud = frames[heard]
-        if method.scaling == "frame":
-            joint = np.sqrt(np.mean(np.square(loud, dtype=np.float64), axis=(1, 2), keepdims=True))
-            loud = loud / joint.astype(frames.dtype)
-        elif method.scaling == "utterance":
-            loud = loud / frames.dtype.type(level)
-        evidence = method.evidence(loud)
+        evidence = method.evidence(frames[heard])
         curve[heard], delay[heard], confidence[heard] = method.decode(evidence)
     return (curve, delay, confidence), evidence
 
@@ -274,14 +353,12 @@ def _checked_band(band: Sequence[float] | None) -> tuple[float, float] | None:
     return float(band[0]), float(band[1])
 
 
-def _load_network(path: Path) -> Any:
+def _load_network(path: Path, decoder: str | None) -> Network:
     if not path.is_file():
         raise InputError(
             f"unknown method {str(path)!r}; known are {', '.join(METHODS)}, or the path of a checkpoint (no such file)"
         )
-    from qkgcc.neural import Network
-
-    return Network.load(path)
+    return Network.load(path, decoder)
 
 
 def _check(what: str, value: float, low: float, high: float, unit: str) -> None:

@@ -1,13 +1,21 @@
-"""A trained network as a method of the estimator. This is where torch comes in, and only when a checkpoint is used."""
+"""A trained network as a method of the estimator: from a checkpoint by torch, or from an ONNX file without it.
 
+Published networks know the delays that they were trained on. Steered ones can be asked for any: for what the spacing
+allows and, to notice when the spacing cannot be right, for as much again beyond it.
+"""
+
+from __future__ import annotations
+
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from qkgcc import decoding
+from qkgcc.calibration import Calibration
 from qkgcc.card import Card
 from qkgcc.confidence import TOLERANCE
 from qkgcc.errors import InputError, MissingExtraError
@@ -15,31 +23,138 @@ from qkgcc.errors import InputError, MissingExtraError
 if TYPE_CHECKING:
     from torch import nn
 
+ONNX = ".onnx"
+LOWEST_RATE = 4000
+"""Hz; below, a network that knows frequencies up to 8 kHz has too little left of them."""
+_BEYOND = 8  # samples looked at beyond the possible delays, at least
+
+Floats = npt.NDArray[np.float64]
+Frames = npt.NDArray[np.floating[Any]]
+
+
+class Model(Protocol):
+    """What runs the network."""
+
+    @property
+    def card(self) -> Card: ...
+    @property
+    def any_delay(self) -> bool:
+        """Whether it can be asked for delays that it was not trained on."""
+
+    @property
+    def step(self) -> float:
+        """Samples between candidate delays."""
+
+    def logits(
+        self, frames: npt.NDArray[np.float32], bins: npt.NDArray[np.bool_] | None, delays: Floats
+    ) -> npt.NDArray[np.float32]:
+        """Shape: (batch, 2, n), (bins,), (L,) -> (batch, L)"""
+
+    def reliability(
+        self, frames: npt.NDArray[np.float32], bins: npt.NDArray[np.bool_] | None
+    ) -> npt.NDArray[np.float32]:
+        """How much each frequency counts. Shape: (batch, 2, n), (bins,) -> (batch, rows)"""
+
+
+class TorchModel:
+    """A checkpoint."""
+
+    def __init__(self, network: nn.Module, card: Card) -> None:
+        self.card = card
+        self.any_delay = card.architecture == "steered"
+        if self.any_delay:
+            # Frames are padded to the DFT's length here, so that any up to that will do.
+            network = network.resized(frame=card.dft, dft=card.dft)  # type: ignore[operator]
+        if hasattr(network, "folded"):
+            setattr(network, "folded", True)  # noqa: B010 - to mypy, every attribute is a module
+        self.network = network.eval()
+
+    @property
+    def step(self) -> float:
+        return float(np.diff(self.card.delays).min(initial=1.0))
+
+    def logits(
+        self, frames: npt.NDArray[np.float32], bins: npt.NDArray[np.bool_] | None, delays: Floats
+    ) -> npt.NDArray[np.float32]:
+        import torch
+
+        given = self._inputs(frames, bins)
+        with torch.inference_mode():
+            if self.any_delay:
+                return np.asarray(self.network(*given, delays=tuple(delays.tolist())))
+            return np.asarray(self.network(*given)[:, torch.from_numpy(np.isin(self.card.delays, delays))])
+
+    def reliability(
+        self, frames: npt.NDArray[np.float32], bins: npt.NDArray[np.bool_] | None
+    ) -> npt.NDArray[np.float32]:
+        return np.asarray(self.network.reliability(*self._inputs(frames, bins)))  # type: ignore[operator]
+
+    def _inputs(self, frames: npt.NDArray[np.float32], bins: npt.NDArray[np.bool_] | None) -> tuple[Any, Any]:
+        import torch
+
+        if self.any_delay:
+            frames = np.pad(frames, ((0, 0), (0, 0), (0, self.card.dft - frames.shape[-1])))
+        return torch.from_numpy(np.ascontiguousarray(frames)), None if bins is None else torch.from_numpy(bins)
+
 
 @dataclass(frozen=True)
 class Network:
     """See `estimate.Method` for what the members mean. Its evidence is the log-posterior of each frame."""
 
-    model: "nn.Module"
-    card: Card
-    keep: npt.NDArray[np.bool_]
-    """(L,) which of the card's delays are possible."""
+    model: Model
+    frame: int
+    """Samples at the network's rate."""
+    limit: float
+    """Samples beyond which no delay is possible."""
+    candidates: Floats
+    """(C,) delays that the network is asked for, in samples; `lags` are those of them that are possible."""
+    lags: Floats
+    """(L,)"""
     bins: npt.NDArray[np.bool_] | None = None
     """(F,) which frequencies the input has; None: all."""
+    decoder: str = "argmax"
+    trust: float = 1.0
+    """What the confidence is multiplied by, where the network is used beyond what it was trained for."""
+    remark: str | None = None
+    """What is to be said about that."""
 
     kind = "posterior"
-    calibrated = False
 
     @classmethod
-    def load(cls, path: Path) -> "Network":
-        try:
-            from qkgcc.models import checkpoint
-        except ImportError:
-            raise MissingExtraError(
-                f"the checkpoint {path} needs torch and safetensors: pip install 'qkgcc[train]'"
-            ) from None
-        model, card = checkpoint.load(path)
-        return cls(model, card, np.ones(len(card.delays), dtype=bool))
+    def load(cls, path: Path, decoder: str | None = None) -> Network:
+        """A checkpoint, or an ONNX file.
+
+        Args:
+            decoder: one of `decoding.DECODERS`; None: the one that the card names.
+        """
+        model: Model
+        if path.suffix == ONNX:
+            from qkgcc.runtime import OnnxModel
+
+            model = OnnxModel(path)
+        else:
+            try:
+                from qkgcc.models import checkpoint
+            except ImportError:
+                raise MissingExtraError(
+                    f"the checkpoint {path} needs torch and safetensors: pip install 'qkgcc[train]'"
+                ) from None
+            model = TorchModel(*checkpoint.load(path))
+        return cls.of(model, decoder)
+
+    @classmethod
+    def of(cls, model: Model, decoder: str | None = None) -> Network:
+        """With every delay that the network was trained on."""
+        card = model.card
+        chosen = decoder or str(card.metrics.get("decoder", "argmax"))
+        if chosen not in decoding.DECODERS:
+            raise InputError(f"unknown decoder {chosen!r}; known are {', '.join(decoding.DECODERS)}")
+        delays = np.asarray(card.delays, dtype=np.float64)
+        return cls(model, card.frame, float(np.abs(delays).max()), delays, delays, decoder=chosen)
+
+    @property
+    def card(self) -> Card:
+        return self.model.card
 
     @property
     def scaling(self) -> str:
@@ -50,53 +165,135 @@ class Network:
         return self.card.sample_rate
 
     @property
-    def frame(self) -> int:
-        return self.card.frame
+    def calibrated(self) -> bool:
+        return self._calibration is not None and self.frame == self.card.frame and self.trust == 1
 
     @property
-    def lags(self) -> npt.NDArray[np.float64]:
-        return np.asarray(self.card.delays, dtype=np.float64)[self.keep]
+    def _calibration(self) -> Calibration | None:
+        return Calibration.of_card(self.card.metrics)
 
-    def limited(self, sample_rate: int, max_delay: float | None, frame: float | None) -> "Network":
+    def limited(self, sample_rate: int, max_delay: float | None, frame: float | None) -> Network:
         """The network for an input's rate, with the delays that its spacing allows.
 
         Args:
             max_delay: seconds; None keeps every delay that the network was trained on.
         """
-        name, rate = self.card.name, self.card.sample_rate
-        if frame is not None and round(frame * rate) != self.card.frame:
-            raise InputError(f"{name} takes frames of {self.card.frame / rate:g} s, not {frame:g}: leave the frame out")
-        delays = np.abs(np.asarray(self.card.delays, dtype=np.float64))
-        keep = self.keep
+        card, rate = self.card, self.card.sample_rate
+        chosen = self._with_frame(frame)
+        if sample_rate < LOWEST_RATE and chosen.model.any_delay:
+            raise InputError(
+                f"a recording at {sample_rate} Hz is too low for {card.name}: it needs {LOWEST_RATE} Hz, use phat"
+            )
         if max_delay is not None:
-            furthest = round(max_delay * rate)
-            if furthest > delays.max():
-                raise InputError(
-                    f"{name} knows delays up to {1000 * delays.max() / rate:.2f} ms, not {1000 * max_delay:.2f} ms: "
-                    "give the spacing it was trained for, or use phat"
-                )
-            keep = delays <= max(1, furthest)
-        bins = None
-        if sample_rate < rate:
-            # Resampling up leaves nothing above the input's Nyquist frequency but rounding noise, with phases.
-            bins = np.linspace(0, rate / 2, self.card.dft // 2 + 1) <= sample_rate / 2
-        return replace(self, keep=keep, bins=bins)
+            chosen = chosen._asked_for(max_delay) if self.model.any_delay else chosen._cut_to(max_delay)
+        if sample_rate >= rate:
+            return chosen
+        # Resampling up leaves nothing above the input's Nyquist frequency but rounding noise, with phases.
+        return replace(chosen, bins=np.linspace(0, rate / 2, card.dft // 2 + 1) <= sample_rate / 2)
 
-    def evidence(self, frames: npt.NDArray[np.floating[Any]]) -> tuple[npt.NDArray[Any], ...]:
-        import torch
+    def _with_frame(self, frame: float | None) -> Network:
+        card, rate = self.card, self.card.sample_rate
+        if frame is None or round(frame * rate) == card.frame:
+            return self
+        if not self.model.any_delay:
+            raise InputError(f"{card.name} takes frames of {card.frame / rate:g} s, not {frame:g}: leave the frame out")
+        shortest = card.frame // 8
+        if not shortest <= round(frame * rate) <= card.dft:
+            raise InputError(
+                f"{card.name} takes frames of {shortest / rate:g} to {card.dft / rate:g} s, not {frame:g}; it was "
+                f"trained on {card.frame / rate:g}"
+            )
+        return replace(self, frame=round(frame * rate))
 
-        batch = torch.from_numpy(np.ascontiguousarray(frames, dtype=np.float32))
-        bins = None if self.bins is None else torch.from_numpy(self.bins)
-        with torch.inference_mode():
-            logits = self.model(batch, bins)[:, torch.from_numpy(self.keep)]
-            return (torch.log_softmax(logits, dim=-1).numpy(),)
+    def _cut_to(self, max_delay: float) -> Network:
+        """Of the trained delays, those that are possible."""
+        rate, furthest = self.sample_rate, round(max_delay * self.sample_rate)
+        if furthest > np.abs(self.lags).max():
+            raise InputError(
+                f"{self.card.name} knows delays up to {1000 * np.abs(self.lags).max() / rate:.2f} ms, not "
+                f"{1000 * max_delay:.2f} ms: give the spacing it was trained for, or use phat"
+            )
+        lags = self.lags[np.abs(self.lags) <= max(1, furthest)]
+        return replace(self, limit=float(lags.max()), candidates=lags, lags=lags)
+
+    def _asked_for(self, max_delay: float) -> Network:
+        """All possible delays, and some beyond them."""
+        limit, step = max_delay * self.sample_rate, self.model.step
+        trained = float(np.max(self.card.delays))
+        # A step more than what the spacing allows: nobody measures it so well, and a peak has two sides.
+        possible = math.ceil(limit / step - 1e-9) + 1
+        looked_at = max(possible, min(2 * possible + round(_BEYOND / step), round(trained / step)))
+        milliseconds = 1000 / self.sample_rate
+        if 2 * looked_at * step >= self.frame:
+            raise InputError(
+                f"delays up to {limit * milliseconds:.1f} ms do not fit frames of {self.frame * milliseconds:.0f} ms: "
+                "use a smaller spacing (in metres)"
+            )
+        candidates: Floats = step * np.arange(-looked_at, looked_at + 1, dtype=np.float64)
+        lags: Floats = step * np.arange(-possible, possible + 1, dtype=np.float64)
+        beyond = limit > trained + step
+        remark = (
+            f"{self.card.name} was trained on delays up to {trained * milliseconds:.1f} ms; for "
+            f"{limit * milliseconds:.1f} ms it is a guess, and the confidence is lowered"
+        )
+        return replace(
+            self,
+            limit=limit,
+            candidates=candidates,
+            lags=lags,
+            trust=min(1.0, 0.5 * trained / limit) if beyond else 1.0,
+            remark=remark if beyond else None,
+        )
+
+    def evidence(self, frames: Frames) -> tuple[npt.NDArray[Any], ...]:
+        logits = self.model.logits(self._scaled(frames), self.bins, self.candidates).astype(np.float64)
+        largest = logits.max(axis=-1, keepdims=True)
+        return (logits - largest - np.log(np.exp(logits - largest).sum(axis=-1, keepdims=True)),)
+
+    def reliability(self, frames: Frames) -> tuple[Floats, Floats]:
+        """Frequencies in Hz and how much each counted. Shape: (batch, 2, n) -> (rows,), (batch, rows)"""
+        size = self.model.reliability(self._scaled(frames), self.bins).astype(np.float64)
+        bins = self.card.dft // 2 + 1
+        pool = -(-bins // size.shape[-1])
+        middle = pool * np.arange(size.shape[-1]) + (pool - 1) / 2
+        return middle * self.sample_rate / self.card.dft, size
+
+    def _scaled(self, frames: Frames) -> npt.NDArray[np.float32]:
+        """The size of a spectrum goes with the root of the frame's length: as if it were the trained one."""
+        return np.asarray(frames * math.sqrt(self.card.frame / self.frame), dtype=np.float32)
 
     def decode(
         self, evidence: tuple[npt.NDArray[Any], ...]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
         # The mean log-posterior of several frames is a log-posterior up to a constant.
         (logits,) = evidence
-        posterior = decoding.posterior(logits)
-        delay = decoding.argmax(posterior, self.lags)
-        near = np.abs(self.lags - delay[:, None]) <= TOLERANCE * self.sample_rate * (1 + 1e-6)
-        return posterior, delay, np.where(near, posterior, 0).sum(axis=-1)
+        everywhere = decoding.posterior(logits)
+        inside = everywhere[:, self._possible]
+        share = inside.sum(axis=-1, keepdims=True)
+        # Where next to nothing is possible, all that is possible is as likely.
+        posterior = np.where(share > 1e-12, inside / np.maximum(share, 1e-300), 1 / inside.shape[-1])
+        delay = np.clip(decoding.DECODERS[self.decoder](posterior, self.lags), -self.limit, self.limit)
+        stated = decoding.probability_near(everywhere, self.candidates, delay, TOLERANCE * self.sample_rate)
+        calibration = self._calibration
+        right = stated if calibration is None else calibration(stated)
+        return posterior, delay, self.trust * right
+
+    def remarks(self, evidence: tuple[npt.NDArray[Any], ...]) -> tuple[str, ...]:
+        """What the user should know about the delays of a whole recording, from its mean evidence."""
+        said = [] if self.remark is None else [self.remark]
+        everywhere = decoding.posterior(evidence[0][0])
+        outside = np.where(self._possible, 0.0, everywhere)
+        if outside.sum() > 0.5:
+            there, largest = (1000 * x / self.sample_rate for x in (self.candidates[outside.argmax()], self.limit))
+            said.append(
+                f"more speaks for a delay of {there:+.2f} ms than for any up to {largest:.2f} ms, the largest looked "
+                "for: give the spacing of the microphones, or the right one"
+            )
+        return tuple(said)
+
+    @property
+    def _possible(self) -> npt.NDArray[np.bool_]:
+        spare = (len(self.candidates) - len(self.lags)) // 2
+        within = np.zeros(len(self.candidates), dtype=bool)
+        within[spare : spare + len(self.lags)] = True
+        return within

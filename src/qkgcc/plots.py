@@ -12,7 +12,7 @@ from qkgcc.files import write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from qkgcc.results import DelayEstimate
+    from qkgcc.results import DelayEstimate, Explanation
     from qkgcc.simulate.scenes import Scene
 
 
@@ -73,6 +73,37 @@ def plot_delays(
     trust.scatter(times, confidence, c=confidence, cmap="plasma_r", vmin=0, vmax=1, s=8)
     trust.set(ylim=(-0.05, 1.05), ylabel="confidence", xlabel="time in s")
     figure.colorbar(dots, ax=(side, trust), label="confidence", fraction=0.03, pad=0.02)
+    if path is not None:
+        write_whole(path, lambda target: figure.savefig(target, dpi=130))
+    return figure
+
+
+def plot_explanation(explanation: "Explanation", path: str | Path | None = None) -> "Figure":
+    """The weight of each frequency over time, and its mean at the side.
+
+    Args:
+        path: where to write it too (.png, .svg or .pdf).
+    """
+    figure = new_figure((11, 5))
+    grid = figure.add_gridspec(1, 2, width_ratios=(5, 1))
+    main = figure.add_subplot(grid[0])
+    side = figure.add_subplot(grid[1], sharey=main)
+    frequencies = explanation.frequencies / 1000
+    largest = float(np.nanpercentile(explanation.weight, 99.5)) if np.isfinite(explanation.weight).any() else 1.0
+    image = main.pcolormesh(
+        *_edges(explanation.times, frequencies),
+        explanation.weight.T / max(largest, 1e-300),
+        cmap="magma",
+        vmin=0,
+        vmax=1,
+        rasterized=True,
+    )
+    main.set(xlabel="time in s", ylabel="frequency in kHz")
+    main.set_title(f"{Path(explanation.source).name}: what {explanation.method} listens to", loc="left")
+    side.plot(explanation.mean, frequencies, color="black", linewidth=1)
+    side.set(xlabel="mean weight", xlim=(0, 1.05))
+    side.tick_params(labelleft=False)
+    figure.colorbar(image, ax=side, label="weight (silent frames are white)", fraction=0.15, pad=0.05)
     if path is not None:
         write_whole(path, lambda target: figure.savefig(target, dpi=130))
     return figure

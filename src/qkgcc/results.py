@@ -64,6 +64,13 @@ class DelayEstimate:
     kind: str
     """'correlation' or 'posterior'."""
     summary: DelaySummary
+    source_delays: Floats | None = None
+    """(T, S) the most probable delays of several sources, in samples of `sample_rate`, NaN where there are fewer; None
+    where one source was asked for."""
+    source_weights: Floats | None = None
+    """(T, S) the probability of each."""
+    warnings: tuple[str, ...] = ()
+    """What to know before trusting these delays, one sentence each."""
 
     def to_json(self, path: str | Path | None = None, *, curve: bool = True) -> str:
         """One JSON object on one line, also written to `path` if given. `curve=False` leaves out lags and curve."""
@@ -81,6 +88,10 @@ class DelayEstimate:
             "angle": None if self.angle is None else _rounded(self.angle, 3),
             "confidence": _rounded(self.confidence, 4),
         }
+        if self.source_delays is not None and self.source_weights is not None:
+            record["source_delays"] = [_rounded(row, 4) for row in self.source_delays]
+            record["source_weights"] = [_rounded(row, 4) for row in self.source_weights]
+        record["warnings"] = list(self.warnings)
         if curve:
             record["lags"] = _rounded(self.lags, 6)
             record["curve"] = [_rounded(row, 5) for row in self.curve]
@@ -109,6 +120,35 @@ class DelayEstimate:
             f"{self.source}: {best.delay_samples:.2f} samples ({best.delay_seconds * 1e6:.0f} us{where}), "
             f"confidence {best.confidence:.2f}, by {self.method} over {best.answered} of {best.frames} frames"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """How much each frequency counted to a network, frame by frame. Shape: T frames, F frequencies."""
+
+    source: str
+    method: str
+    times: Floats
+    """(T,) frame centres in seconds."""
+    frequencies: Floats
+    """(F,) Hz, up to what the recording holds."""
+    weight: npt.NDArray[np.float32]
+    """(T, F) size of the weighted evidence; NaN in silent frames."""
+
+    @property
+    def mean(self) -> Floats:
+        """(F,) over all frames that are not silent, the largest 1."""
+        heard = ~np.isnan(self.weight).any(axis=1)
+        if not heard.any():
+            return np.full(len(self.frequencies), np.nan)
+        mean = self.weight[heard].mean(axis=0, dtype=np.float64)
+        return np.asarray(mean / max(mean.max(), 1e-300))
+
+    def plot(self, path: str | Path | None = None) -> "Figure":
+        """A picture: the weight over time and frequency, and its mean."""
+        from qkgcc.plots import plot_explanation
+
+        return plot_explanation(self, path)
 
 
 CSV_COLUMNS = (

@@ -1,4 +1,5 @@
-"""The command line: `qkgcc estimate`, `evaluate`, `doctor`, `methods`, `demo`; `simulate`, `data`, `train`, `reproduce`
+"""The command line: `qkgcc estimate`, `evaluate`, `explain`, `doctor`, `methods` and `demo` for recordings; `simulate`,
+`data`, `train` and `reproduce` for making models.
 
 Exit codes: 0 done; 1 done, but some of several inputs failed (or `doctor` found something); 2 nothing could be done;
 130 interrupted.
@@ -12,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from qkgcc.cli import data, demo, doctor, estimate, evaluate, methods, reproduce, simulate, train
+from qkgcc.cli import data, demo, doctor, estimate, evaluate, explain, methods, reproduce, simulate, train
 from qkgcc.errors import InputError, MissingExtraError
 from qkgcc.interrupts import INTERRUPTED
 
@@ -26,6 +27,7 @@ app = typer.Typer(
 for command in (
     estimate.estimate,
     evaluate.evaluate,
+    explain.explain,
     doctor.doctor,
     methods.methods,
     demo.demo,

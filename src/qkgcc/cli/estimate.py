@@ -15,7 +15,6 @@ from qkgcc.cli.options import Other, Spacing, SpeedOfSound, Temperature, sound_s
 from qkgcc.cli.tables import console, delay_table, progress_bar
 from qkgcc.errors import InputError
 from qkgcc.estimate import DelayEstimator
-from qkgcc.gcc import BETA
 from qkgcc.plots import check_plotting
 from qkgcc.results import DelayEstimate, csv_text
 
@@ -52,8 +51,16 @@ def estimate(
     band: Annotated[
         tuple[float, float] | None, typer.Option(help="Lowest and highest frequency in Hz that may count.")
     ] = None,
-    interpolation: Annotated[str, typer.Option(help="band-limited, parabolic or none.")] = "band-limited",
-    beta: Annotated[float, typer.Option(help="Exponent of phat-beta.")] = BETA,
+    interpolation: Annotated[
+        str | None, typer.Option(help="Of a correlation: band-limited (default), parabolic or none.")
+    ] = None,
+    decoder: Annotated[
+        str | None, typer.Option(help="Of a network's posterior: argmax, mean or quadratic (default: its own).")
+    ] = None,
+    beta: Annotated[float | None, typer.Option(help="Exponent of phat-beta (0.8 when not given).")] = None,
+    max_sources: Annotated[
+        int, typer.Option(help="Peaks of a network's posterior in the JSON, for several sources.", min=1)
+    ] = 1,
     start: Annotated[float | None, typer.Option(help="Begin at this second.")] = None,
     end: Annotated[float | None, typer.Option(help="Stop at this second.")] = None,
     speed_of_sound: SpeedOfSound = None,
@@ -82,7 +89,9 @@ def estimate(
         hop=hop,
         band=band,
         interpolation=interpolation,
+        decoder=decoder,
         beta=beta,
+        max_sources=max_sources,
         speed_of_sound=sound_speed(speed_of_sound, temperature),
     )
     if other is not None and len(files) != 1:
@@ -126,6 +135,8 @@ def estimate(
                         answer.plot(_plot_path(plot, source, pair, *several, taken))
                     with _paused(progress):
                         _print(answer, format, header=header, curve=curve)
+                        for warning in answer.warnings:
+                            typer.echo(f"warning: {answer.source}: {warning}", err=True)
                     header = False
             except InputError as error:
                 if len(sources) == 1:

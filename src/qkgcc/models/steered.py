@@ -183,14 +183,19 @@ class SteeredHead(nn.Module):
             nn.Conv1d(o.delay_channels, 1, o.logit_kernel),
         )
 
-    def forward(self, features: Tensor, bins: Tensor | None, center: float, count: int) -> Tensor:
-        """Logits of `count` delays around `center`, in samples."""
+    def weighted_evidence(self, features: Tensor, bins: Tensor | None) -> Tensor:
+        """E, real and imaginary. Shape: (batch, features, bins) -> (batch, maps, 2, rows)"""
         x = self.project(_mean_of_neighbours(features, self.pool))
         local = self.local(x)
         if bins is not None:
             local = local * (_mean_of_neighbours(bins.to(local.dtype), self.pool) > 0)
         gate = F.softplus(self.gate(local))
-        evidence = torch.unflatten(self.evidence(x), 1, (self.maps, 2)) * gate[:, :, None]
+        weighted: Tensor = torch.unflatten(self.evidence(x), 1, (self.maps, 2)) * gate[:, :, None]
+        return weighted
+
+    def forward(self, features: Tensor, bins: Tensor | None, center: float, count: int) -> Tensor:
+        """Logits of `count` delays around `center`, in samples."""
+        evidence = self.weighted_evidence(features, bins)
         # A sum over thousands of bins and the few numbers after it are not for half precision.
         with torch.autocast(features.device.type, enabled=False):
             evidence = evidence.to(torch.promote_types(evidence.dtype, torch.float32))
@@ -275,6 +280,13 @@ class Steered(FrontEnd):
             swapped = self.head(self.features(frames.flip(1), bins), bins, -center, count)
             logits = (logits + swapped.flip(-1)) / 2
         return logits
+
+    def reliability(self, frames: Tensor, bins: Tensor | None = None) -> Tensor:
+        """Size of each frequency's weighted evidence: how much it counts. Shape: (batch, 2, frame) -> (batch, rows)"""
+        with torch.no_grad():
+            evidence = self.head.weighted_evidence(self.features(frames, bins), bins)
+            size: Tensor = torch.linalg.vector_norm(evidence.flatten(1, 2), dim=1)
+            return size
 
     def macs(self, output: Tensor) -> int:
         """Of the folded matching, see `FrontEnd.macs`."""

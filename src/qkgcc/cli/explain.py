@@ -1,0 +1,43 @@
+"""`qkgcc explain`: which frequencies of a recording a network listens to."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qkgcc.audio import open_audio
+from qkgcc.cli.options import Other
+from qkgcc.cli.tables import progress_bar
+from qkgcc.estimate import DelayEstimator
+from qkgcc.plots import check_plotting
+
+
+def explain(
+    file: Annotated[Path, typer.Argument(help="A recording; - reads a WAV from standard input.", readable=False)],
+    plot: Annotated[Path, typer.Option(help="Where to write the picture (.png, .svg or .pdf).")],
+    method: Annotated[str, typer.Option("--method", "-m", help="A steered network.")],
+    channels: Annotated[tuple[int, int], typer.Option(help="The two channels, counted from 0.")] = (0, 1),
+    other: Other = None,
+    start: Annotated[float | None, typer.Option(help="Begin at this second.")] = None,
+    end: Annotated[float | None, typer.Option(help="Stop at this second.")] = None,
+) -> None:
+    """A picture of how much each frequency counts, over time: the learned reliability.
+
+    Examples:
+
+    * `qkgcc explain talk.wav --plot talk-weights.png`
+
+    * `qkgcc explain array.flac --channels 0 3 --start 10 --end 20 --plot weights.svg`
+    """
+    check_plotting(plot)
+    estimator = DelayEstimator(method)
+    recording = open_audio(file, start=start, end=end, other=other).pick(channels)
+    with progress_bar() as progress:
+        task = progress.add_task(file.name, total=1.0)
+        explanation = estimator.explain(recording, progress=lambda share: progress.update(task, completed=share))
+    explanation.plot(plot)
+    mean = explanation.mean
+    half = explanation.frequencies[mean >= 0.5]
+    if len(half):
+        typer.echo(f"frequencies from {half[0]:.0f} to {half[-1]:.0f} Hz hold every weight above half of the largest")
+    typer.echo(f"written: {plot}")

@@ -1,0 +1,97 @@
+"""An exported network (ONNX), run without torch: NumPy makes spectra and steering, onnxruntime the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.fft
+
+from qkgcc.card import KEY, Card
+from qkgcc.errors import InputError
+from qkgcc.steering import steering_matrix
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+_BATCH = 16  # frames at once: their maps stay in a core's cache
+
+
+class OnnxModel:
+    """A steered network: logits of any evenly spaced delays, and the weight that it gives to each frequency."""
+
+    any_delay = True
+
+    def __init__(self, path: Path, *, threads: int = 0) -> None:
+        """Args:
+        threads: of onnxruntime; 0: as many as there are cores.
+        """
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # what matters comes as an exception
+        options.intra_op_num_threads = threads
+        try:
+            self.session: onnxruntime.InferenceSession = onnxruntime.InferenceSession(
+                str(path), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # its errors have no common class of their own
+            reason = str(error).strip().splitlines()[0]
+            raise InputError(f"{path} is no ONNX file, or is damaged or cut short ({reason})") from None
+        metadata = self.session.get_modelmeta().custom_metadata_map
+        if KEY not in metadata:
+            raise InputError(
+                f"{path} holds a network but no card (metadata {KEY!r}); only qkgcc's own exports have one"
+            )
+        try:
+            self.card = Card.from_json(metadata[KEY])
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+        if self.card.architecture != "steered":
+            raise InputError(f"{path} holds a {self.card.architecture}; only steered networks are run from ONNX")
+        self._options = {"pool": 1, "step": 1.0, "delay_kernel": 7, "logit_kernel": 5} | self.card.options
+        self._spare = 2 * (self._options["delay_kernel"] // 2) + self._options["logit_kernel"] // 2
+        self._run = onnxruntime.RunOptions()
+        self._run.only_execute_path_to_fetches = True
+
+    @property
+    def step(self) -> float:
+        """Samples between candidate delays."""
+        return float(self._options["step"])
+
+    def logits(
+        self,
+        frames: npt.NDArray[np.float32],
+        bins: npt.NDArray[np.bool_] | None,
+        delays: npt.NDArray[np.float64],
+    ) -> npt.NDArray[np.float32]:
+        """Shape: (batch, 2, n), n at most the DFT's length; (bins,); (L,) -> (batch, L)"""
+        return self._batches("logits", frames, bins, (delays[0] + delays[-1]) / 2, len(delays))
+
+    def reliability(
+        self, frames: npt.NDArray[np.float32], bins: npt.NDArray[np.bool_] | None
+    ) -> npt.NDArray[np.float32]:
+        """Size of the weighted evidence of each frequency. Shape: (batch, 2, n), (bins,) -> (batch, rows)"""
+        return self._batches("reliability", frames, bins, 0.0, 1)
+
+    def _batches(
+        self,
+        output: str,
+        frames: npt.NDArray[np.float32],
+        bins: npt.NDArray[np.bool_] | None,
+        center: float,
+        count: int,
+    ) -> npt.NDArray[np.float32]:
+        card = self.card
+        mask = np.ones(card.dft // 2 + 1, dtype=np.float32) if bins is None else bins.astype(np.float32)
+        steering = steering_matrix(
+            card.dft, self._options["pool"], center, self.step, count + 2 * self._spare, int(mask.sum())
+        )
+        found: list[Any] = []
+        for first in range(0, len(frames), _BATCH):
+            spectra = scipy.fft.rfft(frames[first : first + _BATCH].astype(np.float32, copy=False), n=card.dft)
+            inputs = {"spectra": np.stack([spectra.real, spectra.imag], axis=2), "bins": mask, "steering": steering}
+            found += self.session.run([output], inputs, self._run)
+        return np.concatenate(found)

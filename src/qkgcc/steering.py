@@ -1,0 +1,30 @@
+"""What steers evidence to candidate delays, as a matrix for one product. NumPy only: an exported network asks for it.
+
+r[tau] = sum_k Re(E[k] exp(j 2 pi f_k tau)) / sqrt(usable bins)
+"""
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+Floats32 = npt.NDArray[np.float32]
+
+
+@lru_cache(maxsize=16)
+def steering_matrix(dft: int, pool: int, center: float, step: float, count: int, usable: int) -> Floats32:
+    """Its product with ``[Re E, Im E]`` is the steered sum, for `count` delays `step` samples apart around `center`.
+
+    `pool` bins are one row of evidence, at their mean frequency. A sum of noise grows with the root of the number of
+    `usable` bins: divided by it, noise has one size whatever the band.
+
+    Shape: (2 * rows, count)
+    """
+    bins = dft // 2 + 1
+    frequencies = (pool * np.arange(-(-bins // pool)) + (pool - 1) / 2) / dft
+    delays = (np.arange(count) - (count - 1) / 2) * step + center  # outwards from the middle: mirrors to the bit
+    angle = 2 * np.pi * frequencies[:, None] * delays
+    exact = pool * np.concatenate([np.cos(angle), -np.sin(angle)]) / np.sqrt(max(1, usable))
+    matrix: Floats32 = exact.astype(np.float32)
+    matrix.flags.writeable = False  # it is shared by all that ask for it
+    return matrix

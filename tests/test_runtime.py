@@ -1,0 +1,250 @@
+"""A steered network as a method, by torch or as ONNX: any spacing, rate and frame, and it says what it cannot do."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import soundfile
+from typer.testing import CliRunner
+
+from networks import OPTIONS, RATE, save_steered, steered_card, train_steered
+from qkgcc import DelayEstimator, InputError
+from qkgcc.cli import app
+from qkgcc.models.export import export
+from qkgcc.models.steered import Steered
+from qkgcc.neural import Network
+from qkgcc.steering import steering_matrix
+from signals import C, delayed_noise
+
+FRAME = OPTIONS.frame / RATE
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return save_steered(tmp_path_factory.mktemp("steered"), train_steered())
+
+
+@pytest.fixture(scope="module", params=[0, 1], ids=["torch", "onnx"])
+def path(paths: tuple[Path, Path], request: pytest.FixtureRequest) -> Path:
+    return paths[request.param]
+
+
+def recording(delay: float, rate: int = RATE, seconds: float = 0.5, snr: float = 20.0) -> np.ndarray:
+    """The delay is in samples of the recording."""
+    return 0.1 * delayed_noise(delay, round(seconds * rate), snr=snr, seed=5)[0]
+
+
+@pytest.mark.parametrize("delay", [-7.0, 0.0, 3.4])
+def test_delays_between_the_samples(path: Path, delay: float) -> None:
+    answer = DelayEstimator(path, spacing=0.2, hop=FRAME)(recording(delay), RATE)
+    assert answer.kind == "posterior"
+    assert np.median(np.abs(answer.delay_samples - delay)) < 0.15
+    assert abs(answer.summary.delay_samples - delay) < 0.15
+    np.testing.assert_allclose(answer.curve.sum(axis=1), 1, rtol=1e-5)
+    assert answer.warnings == ()
+
+
+def test_both_files_give_the_same_answers(paths: tuple[Path, Path]) -> None:
+    answers = [DelayEstimator(path, spacing=0.2, hop=FRAME)(recording(2.3, snr=0), RATE) for path in paths]
+    np.testing.assert_allclose(answers[0].curve, answers[1].curve, atol=1e-4)
+    np.testing.assert_allclose(answers[0].delay_samples, answers[1].delay_samples, atol=1e-3)
+    np.testing.assert_allclose(answers[0].confidence, answers[1].confidence, atol=1e-3)
+
+
+@pytest.mark.parametrize("rate", [8000, 16000, 32000, 44100, 48000])
+def test_rates_are_resampled_and_delays_scaled_back(path: Path, rate: int) -> None:
+    delay = 5.0 * rate / RATE
+    answer = DelayEstimator(path, spacing=0.2, hop=FRAME)(recording(delay, rate), rate)
+    assert abs(answer.summary.delay_samples - delay) < 0.25 * max(1, rate / RATE)
+    assert answer.summary.delay_seconds == pytest.approx(answer.summary.delay_samples / rate)
+
+
+@pytest.mark.parametrize("spacing", [0.03, 0.1, 0.4])
+def test_no_answer_beyond_what_the_spacing_allows(path: Path, spacing: float) -> None:
+    limit = spacing / C * RATE
+    true = 0.6 * min(limit, 12)
+    answer = DelayEstimator(path, spacing=spacing, hop=FRAME)(recording(true), RATE)
+    assert np.abs(answer.delay_samples).max() <= limit + 1e-9
+    assert np.abs(answer.lags).max() <= limit + 2
+    assert abs(answer.summary.delay_samples - true) < 0.2
+
+
+def test_a_wrong_spacing_is_noticed(path: Path) -> None:
+    right = DelayEstimator(path, spacing=0.2)(recording(9.0), RATE)
+    wrong = DelayEstimator(path, spacing=0.08)(recording(9.0), RATE)
+    assert right.warnings == ()
+    assert len(wrong.warnings) == 1
+    assert "+0.56 ms" in wrong.warnings[0]
+    assert wrong.summary.confidence < 0.2 < right.summary.confidence
+    assert np.median(wrong.confidence) < 0.2
+    assert json.loads(wrong.to_json())["warnings"] == list(wrong.warnings)
+
+
+def test_a_spacing_beyond_the_trained_range_is_answered_with_a_warning(path: Path) -> None:
+    answer = DelayEstimator(path, spacing=0.5)(recording(18.0), RATE)
+    assert abs(answer.summary.delay_samples - 18) < 0.5
+    assert "was trained on delays up to 0.8 ms" in answer.warnings[0]
+    assert not answer.calibrated
+    assert answer.confidence.max() <= 0.5
+
+
+def test_confidence_is_the_calibrated_probability_of_being_near(path: Path) -> None:
+    network = Network.load(path).limited(RATE, 0.2 / C, None)
+    frames = delayed_noise([1.0, 4.4], OPTIONS.frame, snr=3)
+    frames /= np.sqrt(np.mean(frames**2, axis=(1, 2), keepdims=True))
+    evidence = network.evidence(frames)
+    _, delay, confidence = network.decode(evidence)
+    everywhere = np.exp(evidence[0])
+    for row, found, stated in zip(everywhere, delay, confidence, strict=True):
+        overlap = np.clip(1.5 - np.abs(network.candidates - found), 0, 1)
+        assert stated == pytest.approx(np.interp(row @ overlap, [0, 0.5, 1], [0, 0.4, 0.95]))
+    assert network.calibrated
+
+
+def test_loud_and_soft_clear_and_noisy(path: Path) -> None:
+    estimator = DelayEstimator(path, spacing=0.2, hop=FRAME)
+    clear, soft = (estimator(gain * recording(3.0), RATE) for gain in (1.0, 1e-3))
+    np.testing.assert_allclose(clear.confidence, soft.confidence, atol=1e-5)
+    unrelated = np.random.default_rng(0).standard_normal((2, RATE // 2))
+    assert np.mean(estimator(unrelated, RATE).confidence) < 0.6 * np.mean(clear.confidence)
+    silence = estimator(np.zeros((2, RATE // 2)), RATE)
+    assert silence.summary.answered == 0
+    assert (silence.confidence == 0).all()
+
+
+@pytest.mark.parametrize("decoder", ["argmax", "mean", "quadratic"])
+def test_the_decoder_is_a_choice(path: Path, decoder: str) -> None:
+    answer = DelayEstimator(path, spacing=0.2, decoder=decoder)(recording(3.4), RATE)
+    whole = np.allclose(answer.delay_samples, np.round(answer.delay_samples))
+    assert whole == (decoder == "argmax")
+
+
+def test_several_sources(path: Path) -> None:
+    both = recording(-6.0) + 1.0 * delayed_noise(5.0, RATE // 2, seed=9)[0] * 0.1
+    answer = DelayEstimator(path, spacing=0.3, max_sources=2, hop=FRAME)(both, RATE)
+    assert answer.source_delays is not None
+    assert answer.source_weights is not None
+    assert answer.source_delays.shape == answer.source_weights.shape == (len(answer.times), 2)
+    found = np.sort(answer.source_delays, axis=1)
+    two = (np.abs(found - [-6, 5]) < 1).all(axis=1)
+    assert two.mean() > 0.4
+    assert (answer.source_weights[:, 0] >= answer.source_weights[:, 1]).mean() > 0.9
+
+
+@pytest.mark.parametrize("seconds", [128 / RATE, 384 / RATE, 512 / RATE])
+def test_other_frames_work_and_are_not_called_calibrated(path: Path, seconds: float) -> None:
+    answer = DelayEstimator(path, spacing=0.2, frame=seconds)(recording(4.0), RATE)
+    assert abs(answer.summary.delay_samples - 4) < 0.3
+    assert not answer.calibrated
+
+
+def test_explain_shows_where_the_sound_is(path: Path) -> None:
+    sound = recording(3.0, seconds=1.0)
+    spectrum = np.fft.rfft(sound)
+    spectrum[:, int(0.3 * spectrum.shape[1]) :] *= 1e-4  # nothing above 2.4 kHz but a little noise of its own
+    rng = np.random.default_rng(0)
+    band = np.fft.irfft(spectrum) + 1e-3 * rng.standard_normal(sound.shape)
+    explanation = DelayEstimator(path).explain(band, RATE)
+    assert explanation.weight.shape == (len(explanation.times), len(explanation.frequencies))
+    low = explanation.frequencies < 2000
+    high = explanation.frequencies > 3000
+    assert explanation.mean[low].mean() > explanation.mean[high].mean()
+    assert explanation.frequencies[-1] == RATE / 2
+    narrow = DelayEstimator(path).explain(recording(3.0, 8000), 8000)
+    assert narrow.frequencies[-1] == 4000
+
+
+def test_explain_is_a_picture(path: Path, tmp_path: Path) -> None:
+    DelayEstimator(path).explain(recording(3.0), RATE).plot(tmp_path / "weights.png")
+    assert (tmp_path / "weights.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    ("changes", "rate", "message"),
+    [
+        ({}, 3000, "3000 Hz is too low for tiny"),
+        ({"frame": 1.0}, RATE, r"takes frames of 0\.002 to 0\.032 s, not 1; it was trained on 0\.016"),
+        ({"spacing": 5.0}, RATE, "delays up to 14.6 ms do not fit frames of 16 ms"),
+        ({"decoder": "best"}, RATE, "unknown decoder 'best'; known are argmax"),
+        ({"band": (100, 1000)}, RATE, "a band limit is for the classical methods"),
+        ({"interpolation": "none"}, RATE, "a checkpoint takes a decoder"),
+        ({"beta": 0.5}, RATE, "a checkpoint takes a decoder"),
+        ({"max_sources": 0}, RATE, "max_sources is 0"),
+    ],
+)
+def test_what_cannot_be_is_said(path: Path, changes: dict[str, object], rate: int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        DelayEstimator(path, **changes)(recording(1.0, rate), rate)  # type: ignore[arg-type]
+
+
+def test_classical_methods_have_no_posterior_to_decode() -> None:
+    with pytest.raises(InputError, match="need the posterior of a network; phat has a correlation"):
+        DelayEstimator("phat", max_sources=2)
+    with pytest.raises(InputError, match="no learned weights"):
+        DelayEstimator("phat").explain(recording(1.0), RATE)
+
+
+def test_damaged_files_are_said(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    content = paths[1].read_bytes()
+    bad = tmp_path / "bad.onnx"
+    bad.write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError, match="is no ONNX file, or is damaged or cut short"):
+        DelayEstimator(bad)
+    bad.write_bytes(b"")
+    with pytest.raises(InputError, match="is no ONNX file, or is damaged or cut short"):
+        DelayEstimator(bad)
+    proto = onnx.load(paths[1])
+    text = proto.metadata_props[0].value
+    for value, message in ((text.replace('"format": 1', '"format": 9'), "format is 9"), (None, "but no card")):
+        del proto.metadata_props[:]
+        if value is not None:
+            onnx.helper.set_model_props(proto, {"qkgcc": value})
+        onnx.save(proto, bad)
+        with pytest.raises(InputError, match=message):
+            DelayEstimator(bad)
+    export(Steered(OPTIONS).eval(), steered_card(architecture="other"), bad)
+    with pytest.raises(InputError, match="holds a other; only steered"):
+        DelayEstimator(bad)
+
+
+def test_the_command_line_says_warnings_and_explains(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", recording(9.0).T, RATE)
+    runner = CliRunner()
+    result = runner.invoke(app, ["estimate", str(tmp_path / "a.wav"), "-m", str(paths[1]), "--spacing", "0.08"])
+    assert result.exit_code == 0
+    assert "warning: " in result.stderr
+    assert "give the spacing of the microphones" in result.stderr
+    picture = tmp_path / "weights.svg"
+    result = runner.invoke(app, ["explain", str(tmp_path / "a.wav"), "-m", str(paths[1]), "--plot", str(picture)])
+    assert result.exit_code == 0
+    assert "Hz hold every weight above half of the largest" in result.stdout
+    assert picture.read_text().startswith("<?xml")
+
+
+def test_no_torch_is_needed(paths: tuple[Path, Path]) -> None:
+    code = f"""
+import sys
+sys.modules["torch"] = None
+import numpy as np
+from qkgcc import DelayEstimator
+x = np.random.default_rng(0).standard_normal({RATE})
+answer = DelayEstimator({str(paths[1])!r}, spacing=0.2)(np.stack([x[:-4], x[4:]]), {RATE})
+assert abs(answer.summary.delay_samples - 4) < 0.2, answer
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_steering_is_that_of_the_network() -> None:
+    import torch
+
+    from qkgcc.models.steered import _grid_table
+
+    for dft, pool, center, step, count in ((512, 1, 0.0, 1.0, 41), (510, 3, 2.5, 0.5, 8)):
+        table = _grid_table(dft, pool, center, step, count, dtype=torch.float64, device=torch.device("cpu"))
+        np.testing.assert_allclose(
+            steering_matrix(dft, pool, center, step, count, 100), table.numpy() / 10, rtol=1e-6, atol=1e-7
+        )
