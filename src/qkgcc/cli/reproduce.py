@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import Progress
@@ -12,6 +12,9 @@ from rich.table import Table
 from qkgcc.cli.tables import console, progress_bar
 from qkgcc.errors import MissingExtraError
 from qkgcc.interrupts import INTERRUPTED, stop_requests
+
+if TYPE_CHECKING:
+    from qkgcc.experiments.reproduce import Workshop
 
 
 class Item(StrEnum):
@@ -22,6 +25,7 @@ class Item(StrEnum):
     FIG1 = "fig1"
     FIG2 = "fig2"
     FIG3 = "fig3"
+    GENERAL = "general"
 
 
 def reproduce(
@@ -40,6 +44,9 @@ def reproduce(
     checkpoints: Annotated[Path, typer.Option(help="Folder of the kept checkpoints.")] = Path("checkpoints"),
     runs: Annotated[Path, typer.Option(help="Folder of the trainings.")] = Path("runs"),
     figures: Annotated[Path, typer.Option(help="Folder of the pictures.")] = Path("docs/figures"),
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the corpora with real recordings (general).", envvar="QKGCC_DATA")
+    ] = None,
     cache: Annotated[Path | None, typer.Option(help="Where benchmarks are (default: the user's cache folder).")] = None,
     stop_after: Annotated[
         float | None, typer.Option(min=1, help="Seconds after which to save and stop; the same command goes on.")
@@ -56,6 +63,8 @@ def reproduce(
     * `qkgcc reproduce table2 --bank banks/noise --bank banks/music`
 
     * `qkgcc reproduce fig2 fig3 --bank banks/test-clean`
+
+    * `qkgcc reproduce general --bank banks/test-clean --data ~/corpora`
     """
     try:
         import torch
@@ -90,13 +99,41 @@ def reproduce(
                 if wanted.value in catalog.TABLES:
                     table = catalog.table(wanted.value)
                     _show(report.rows_of(table, fill(table, shop)), table.title)
-                elif not stop():
+                elif stop():
+                    break
+                elif wanted is Item.GENERAL:
+                    _compare_general(shop, data)
+                else:
                     for path in pictures.draw(wanted.value, shop, figures):
                         typer.echo(f"picture: {path}")
             if stop():
                 raise typer.Exit(INTERRUPTED)
     finally:
         bar.stop()
+
+
+def _compare_general(shop: "Workshop", data: Path | None) -> None:
+    """The models for any pair beside the others, on every set whose frames are at hand."""
+    from qkgcc.experiments import general
+    from qkgcc.experiments.shipping import WEIGHTS
+    from qkgcc.simulate.engines import best_engine
+
+    files = [shop.checkpoints / f"{name}-0.safetensors" for name in ("ngcc", "qkgcc")]
+    paths = [*(path for path in files if path.exists()), *sorted(WEIGHTS.glob("*.onnx"))]
+    methods = [m for m in general.candidates(paths) if not shop.methods or m.name in shop.methods]
+    general.fill(
+        shop.results / f"{general.NAME}.json",
+        methods,
+        general.SETS,
+        engine=shop.engine or best_engine(),
+        cache=shop.cache,
+        data=data,
+        bank=shop.bank("test-clean"),
+        again=shop.from_checkpoints,
+        stop=shop.stop,
+        say=shop.say,
+        track=shop.track,
+    )
 
 
 def _bar(bar: Progress, what: str, total: int) -> Callable[[int], object]:

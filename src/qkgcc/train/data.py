@@ -65,7 +65,7 @@ def make_sets(
     `progress` is called with the number of pairs made since the last call.
     """
     hashes = {split: set_hash(config, banks, split, frame) for split in SPLITS}  # before the first room is made
-    make = _paper_set if config.distribution == "paper" else _general_set
+    make = _paper_set if config.distribution == "paper" else general_set
     made = []
     for split, first, count in zip(SPLITS, (0, _VALIDATION), (config.pairs, config.validation_pairs), strict=True):
         index = first + np.arange(count)
@@ -121,7 +121,7 @@ def _paper_set(
     return *paper_frames(pairs, sources, frame=frame, progress=progress), None
 
 
-def _general_set(
+def general_set(
     config: Config,
     banks: Sequence[Bank],
     split: str,

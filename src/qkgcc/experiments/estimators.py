@@ -1,0 +1,83 @@
+"""Every method on a set of frames, each as it is used: limited by the spacing, with its own sub-sample decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc import gcc
+from qkgcc.classical import Classical
+from qkgcc.estimate import Method
+from qkgcc.experiments.framesets import FRAME, RATE, FrameSet
+from qkgcc.neural import Model, Network
+from qkgcc.peaks import INTERPOLATIONS
+
+Floats = npt.NDArray[np.float64]
+_BATCH = 256  # frames at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """N answers."""
+
+    delays: Floats
+    """(N,) samples."""
+    confidence: Floats
+    """(N,)"""
+
+
+def classical(weighting: str) -> Callable[[float], Method]:
+    """A weighting, for a largest delay in samples."""
+
+    def limited(limit: float) -> Method:
+        lag = gcc.lag_range(limit / RATE, RATE)
+        return Classical(weighting, RATE, FRAME, lag, limit, None, gcc.BETA, INTERPOLATIONS[0])
+
+    return limited
+
+
+def network(path: Path, decoder: str | None = None) -> Callable[[float], Method]:
+    """A checkpoint or ONNX file, for a largest delay in samples. One that knows fewer delays answers with those."""
+    return _limited(Network.load(path, decoder))
+
+
+def of_model(model: Model, decoder: str | None = None) -> Callable[[float], Method]:
+    """The same for a network that is not in a file yet."""
+    return _limited(Network.of(model, decoder))
+
+
+def _limited(whole: Network) -> Callable[[float], Method]:
+    furthest = float(np.max(whole.card.delays))
+
+    def limited(limit: float) -> Method:
+        seconds = (limit if whole.model.any_delay else min(limit, furthest)) / RATE
+        return whole.limited(RATE, seconds, None)
+
+    return limited
+
+
+def answers(
+    limited: Callable[[float], Method], given: FrameSet, *, progress: Callable[[int], object] | None = None
+) -> Answers:
+    """Delays and confidences of all frames; `progress` is called with the number of frames done since the last call."""
+    delays, confidence = np.full((2, len(given)), np.nan)
+    limits, which = np.unique(given.limits, return_inverse=True)
+    for i, limit in enumerate(limits.tolist()):
+        method = limited(limit)
+        rows = np.flatnonzero(which == i)
+        for first in range(0, len(rows), _BATCH):
+            part = rows[first : first + _BATCH]
+            frames = given.frames[part].astype(np.float64)
+            if method.scaling == "utterance":
+                frames /= given.levels[part, None, None]
+            elif method.scaling == "frame":
+                frames /= np.maximum(np.sqrt(np.mean(frames**2, axis=(1, 2), keepdims=True)), 1e-9)
+            found = method.decode(method.evidence(frames.astype(np.float32)))
+            delays[part], confidence[part] = found[1], found[2]
+            if progress is not None:
+                progress(len(part))
+    return Answers(delays, confidence)

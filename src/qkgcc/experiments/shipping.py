@@ -1,0 +1,117 @@
+"""From a trained checkpoint to a model that ships: half precision, a calibrated confidence, safetensors and ONNX.
+
+    python -m qkgcc.experiments.shipping runs/general-0/best.safetensors --name general --bank banks/test-clean ...
+
+The confidence is calibrated on scenes of the general law that no training has seen, with the validation voices; the
+test sets take no part. Whatever depends on the weights is computed from the half-precision ones, which are what ships.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.progress import Progress
+
+from qkgcc.calibration import KEY, Calibration, expected_calibration_error
+from qkgcc.card import Card
+from qkgcc.confidence import TOLERANCE
+from qkgcc.data.banks import Bank
+from qkgcc.decoding import DECODERS
+from qkgcc.errors import InputError
+from qkgcc.experiments.estimators import answers, of_model
+from qkgcc.experiments.framesets import RATE, FrameSet
+from qkgcc.models import checkpoint
+from qkgcc.models.export import export
+from qkgcc.models.steered import Steered
+from qkgcc.neural import TorchModel
+from qkgcc.train import config as configs
+from qkgcc.train.data import general_set
+
+WEIGHTS = Path(__file__).parent.parent / "weights"
+SCENES = 1500
+FRAMES = 10
+"""Of each scene."""
+_FIRST = 1 << 41  # index of the first scene: neither a training nor its validation has that many
+
+
+def unseen_frames(banks: Sequence[Bank], scenes: int, *, progress: Callable[[int], object] | None = None) -> FrameSet:
+    """Scenes of the general law with the validation voices, that no training has seen."""
+    changes = ["distribution=general", f"frames_per_scene={FRAMES}", "synthetic_pool=256"]
+    config = configs.load("steered", changes)
+    index = _FIRST + np.arange(scenes * FRAMES)
+    frames, delays, limits = general_set(
+        config, banks, "validation", torch.device("cpu"), index, Steered().options.frame, progress
+    )
+    count = len(frames)
+    # The training's limits are a sample more than the spacing's, as are the candidates of a network in use.
+    limit = np.maximum(limits.numpy().astype(np.float64) - 1, 1)
+    groups = np.repeat(np.arange(scenes), FRAMES)
+    return FrameSet("unseen", frames.numpy(), delays.numpy().astype(np.float64), limit, np.ones(count), groups)
+
+
+def calibrated(model: Steered, card: Card, given: FrameSet) -> Card:
+    """The card with its decoder and its calibration; half of the scenes choose, the other half measures."""
+    bare = dataclasses.replace(card, metrics={k: v for k, v in card.metrics.items() if k not in (KEY, "decoder")})
+    fitted = given.groups % 2 == 0
+    true, within = given.delays, TOLERANCE * RATE + 1e-6
+    found = {name: answers(of_model(TorchModel(model, bare), name), given) for name in DECODERS}
+    # Of the answers that are right at all, the decoder that is nearest.
+    right = np.all([np.abs(answer.delays - true) <= 2 * within for answer in found.values()], axis=0) & fitted
+    decoder = min(found, key=lambda name: float(np.abs(found[name].delays - true)[right].mean()))
+    stated, hits = found[decoder].confidence, np.abs(found[decoder].delays - true) <= within
+    curve = Calibration.fit(stated[fitted], hits[fitted])
+    error = expected_calibration_error(curve(stated[~fitted]), hits[~fitted])
+    measured = {
+        "decoder": decoder,
+        KEY: curve.to_card(),
+        "unseen": {
+            "frames": int((~fitted).sum()),
+            "acc62us": round(100 * float(hits[~fitted].mean()), 2),
+            "expected_calibration_error": round(error, 4),
+            "median_error": {n: round(float(np.median(np.abs(a.delays - true)[right])), 4) for n, a in found.items()},
+        },
+    }
+    return dataclasses.replace(bare, metrics=bare.metrics | measured)
+
+
+def ship(path: Path, name: str, given: FrameSet, folder: Path = WEIGHTS) -> Card:
+    """Write `name.safetensors` and `name.onnx` from a trained checkpoint."""
+    model, card = checkpoint.load(path)
+    if not isinstance(model, Steered):
+        raise InputError(
+            f"{path} holds a {card.architecture}; what ships is a steered QK-GCC trained on the general law"
+        )
+    if card.scaling != "frame":
+        raise InputError(f"{path} scales by the {card.scaling}: train it with distribution=general")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.half().float())
+    card = calibrated(model, dataclasses.replace(card, name=name), given)
+    checkpoint.save(model, folder / f"{name}.safetensors", card, torch.float16)
+    export(model, card, folder / f"{name}.onnx")
+    return card
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--bank", type=Path, action="append", required=True)
+    parser.add_argument("--scenes", type=int, default=SCENES)
+    parser.add_argument("--out", type=Path, default=WEIGHTS)
+    arguments = parser.parse_args()
+    with Progress() as progress:
+        bar = progress.add_task("unseen frames", total=arguments.scenes * FRAMES)
+        banks = [Bank.load(bank) for bank in arguments.bank]
+        given = unseen_frames(banks, arguments.scenes, progress=lambda count: progress.advance(bar, count))
+    card = ship(arguments.checkpoint, arguments.name, given, arguments.out)
+    print({key: card.metrics[key] for key in ("decoder", KEY, "unseen")})
+
+
+if __name__ == "__main__":
+    main()

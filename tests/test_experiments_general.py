@@ -1,0 +1,145 @@
+"""Methods compared frame by frame on sets whose truth is known, and a model made ready to ship."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from networks import OPTIONS, save_steered, train_steered
+from qkgcc.errors import InputError
+from qkgcc.estimate import DelayEstimator
+from qkgcc.experiments import estimators, framesets, general, results, shipping
+from qkgcc.experiments.framesets import FrameSet
+from qkgcc.models import checkpoint
+from qkgcc.models.qkgcc import QKGCC
+from signals import delayed_noise
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return save_steered(tmp_path_factory.mktemp("steered"), train_steered())
+
+
+def frameset(count: int = 400, frame: int = OPTIONS.frame, snr: float = 10.0) -> FrameSet:
+    rng = np.random.default_rng(1)
+    limits = np.repeat(rng.choice([4.2, 7.5, 11.0], count // 4), 4)
+    true = limits * rng.uniform(-1, 1, count)
+    frames = np.concatenate([delayed_noise(d, frame, snr=snr, seed=i) for i, d in enumerate(true)])
+    return FrameSet("noise", frames.astype(np.float32), true, limits, np.ones(count), np.arange(count) // 4)
+
+
+class TestFrameSets:
+    def test_delays_of_the_array_are_zero_and_two_samples(self, corpora: Path) -> None:
+        given = framesets.respeaker(corpora)
+        assert sorted(set(np.abs(given.delays).round(2).tolist())) == [0.0, 2.0]
+        assert given.frames.shape == (len(given), 2, 2048)
+        found = estimators.answers(estimators.classical("phat"), given)
+        # "About 0.36 sample": a sign or a microphone taken for another would give 2.
+        assert 0.2 < np.abs(found.delays - given.delays).mean() < 0.45
+
+    def test_only_loud_frames_count(self) -> None:
+        audio = np.concatenate([np.ones((2, 2048)), np.zeros((2, 2048)), -np.ones((2, 2048))], axis=1)
+        assert framesets._loud(np.random.default_rng(0).standard_normal(audio.shape) * audio).shape == (2, 2, 2048)
+
+    def test_a_folder_without_recordings_is_said(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="holds no recordings of single sources"):
+            framesets.respeaker(tmp_path)
+
+
+class TestEstimators:
+    def test_answers_are_those_of_the_estimator(self, paths: tuple[Path, Path]) -> None:
+        given = frameset(40)
+        found = estimators.answers(estimators.network(paths[1]), given)
+        for i in (0, 17, 39):
+            estimator = DelayEstimator(paths[1], max_delay=given.limits[i] / 16000)
+            answer = estimator(given.frames[i], 16000)
+            assert answer.delay_samples[0] == pytest.approx(found.delays[i], abs=1e-4)
+            assert answer.confidence[0] == pytest.approx(found.confidence[i], abs=1e-4)
+
+    def test_a_network_of_few_delays_answers_with_those(self, tmp_path: Path) -> None:
+        model = QKGCC().eval()
+        from networks import steered_card
+
+        card = steered_card(
+            architecture="qkgcc", options={}, frame=2048, dft=4096, delays=tuple(range(-23, 24)), scaling="utterance"
+        )
+        checkpoint.save(model, tmp_path / "q.safetensors", card)
+        method = estimators.network(tmp_path / "q.safetensors")(60.0)
+        assert np.abs(method.lags).max() == 23
+
+
+class TestGeneral:
+    def test_rows_are_packed_and_compared_frame_by_frame(self, paths: tuple[Path, Path]) -> None:
+        cell = general.Cell("noise", {}, frameset())
+        methods = general.candidates([paths[1]])
+        rows = {m.name: general.measure(m, cell) for m in methods}
+        assert set(rows) == {"gcc-phat", "scot", "tiny"}
+        json.dumps(list(rows.values()))
+        found = estimators.answers(methods[2].limited, cell.frames)
+        right = np.abs(found.delays - cell.frames.delays) <= 1
+        row = rows["tiny"]
+        np.testing.assert_array_equal(general.unpacked(row["right62us"], row["n"]), right)
+        assert general.accuracy([row], "tiny", "noise") == pytest.approx(100 * right.mean())
+        assert row["groups"] == [4] * 100
+        stated = np.frombuffer(bytes.fromhex(row["confidence"]), dtype=np.uint8) / 100
+        np.testing.assert_allclose(stated, found.confidence, atol=0.0051)
+        assert rows["gcc-phat"]["confidence"] is None
+        mean, low, high = general.difference(row, rows["gcc-phat"], "right62us")
+        assert low <= mean <= high
+        assert general.difference(row, row, "right62us") == (0, 0, 0)
+
+    def test_an_interval_knows_that_frames_of_a_scene_are_alike(self) -> None:
+        rng = np.random.default_rng(0)
+        scenes = rng.standard_normal(100)
+        alike = np.repeat(scenes, 5)
+        _, low, high = general.interval_by_group(alike, [5] * 100)
+        _, narrow_low, narrow_high = general.interval_by_group(alike, [1] * 500)
+        assert 1.8 < (high - low) / (narrow_high - narrow_low) < 2.7
+        assert high - low == pytest.approx(2 * 1.96 * scenes.std() / 10, rel=0.15)
+
+    def test_a_table_grows_and_follows_the_weights(self, corpora: Path, tmp_path: Path) -> None:
+        path = tmp_path / "general.json"
+        methods = general.candidates([])
+        said: list[str] = []
+        common = {"engine": "cpu", "data": corpora, "say": said.append}
+        general.fill(path, methods[:1], ["respeaker"], **common)  # type: ignore[arg-type]
+        rows = general.fill(path, methods, ["respeaker"], **common)  # type: ignore[arg-type]
+        assert [row["method"] for row in rows] == ["gcc-phat", "scot"]
+        assert len(said) == 2
+        content = results.read(path)
+        assert content is not None
+        assert content["command"] == "qkgcc reproduce general"
+        assert not general._known(rows, replace(methods[0], path=Path(__file__)), "respeaker")
+
+    def test_what_is_missing_is_said(self) -> None:
+        with pytest.raises(InputError, match="this set needs --data"):
+            list(general.cells("respeaker", "cpu", None, None, None))
+
+
+class TestShipping:
+    def test_a_model_is_calibrated_and_exported(self, paths: tuple[Path, Path], tmp_path: Path) -> None:
+        card = shipping.ship(paths[0], "mine", frameset(1600, snr=-8.0), tmp_path)
+        assert card.name == "mine"
+        assert card.metrics["decoder"] in ("mean", "quadratic")
+        assert card.metrics["unseen"]["expected_calibration_error"] < 0.08
+        fresh = frameset(800, snr=-8.0)
+        for suffix in (".safetensors", ".onnx"):
+            found = estimators.answers(estimators.network(tmp_path / f"mine{suffix}"), fresh)
+            right = np.abs(found.delays - fresh.delays) <= 1
+            assert abs(found.confidence.mean() - right.mean()) < 0.06
+
+    def test_another_network_is_refused(self, tmp_path: Path) -> None:
+        from networks import steered_card
+
+        card = steered_card(architecture="qkgcc", options={}, frame=2048, dft=4096, delays=tuple(range(-23, 24)))
+        checkpoint.save(QKGCC(), tmp_path / "q.safetensors", card)
+        with pytest.raises(InputError, match="holds a qkgcc; what ships is a steered"):
+            shipping.ship(tmp_path / "q.safetensors", "x", frameset(8), tmp_path)
+
+    def test_unseen_frames_are_limited_by_their_spacing(self, corpora: Path, tmp_path: Path) -> None:
+        given = shipping.unseen_frames([], 2)
+        assert given.frames.shape == (2 * shipping.FRAMES, 2, 2048)
+        assert (np.abs(given.delays) <= given.limits + 1).all()
+        assert len(set(given.limits[: shipping.FRAMES])) == 1
