@@ -301,3 +301,15 @@ def test_a_small_network_learns_the_delays_of_white_noise_with_their_sign() -> N
     lags = torch.fft.irfft(x1 * x2.conj(), n=256).roll(4, dims=-1)[:, :9].argmax(-1) - 4
     assert (lags == true).float().mean() > 0.99
     assert (delays == true).float().mean() > 0.5  # chance is 0.11
+
+
+def test_positions_may_come_from_a_coarse_table_over_frequency() -> None:
+    coarse, fine = QKGCC(dataclasses.replace(SMALL, positions=9)).eval(), QKGCC(SMALL).eval()
+    values = coarse.state_dict()
+    values["position"] = coarse.positions().detach()
+    fine.load_state_dict(values)
+    frames = torch.randn(3, 2, SMALL.frame)
+    for folded in (False, True):
+        coarse.folded = fine.folded = folded
+        torch.testing.assert_close(coarse(frames), fine(frames))
+    assert sum(p.numel() for p in QKGCC(QKGCCOptions(positions=65)).parameters()) == 322_291 - (2049 - 65) * 128

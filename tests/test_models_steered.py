@@ -15,9 +15,10 @@ from qkgcc.card import Card
 from qkgcc.errors import InputError
 from qkgcc.models.checkpoint import load, save
 from qkgcc.models.cost import honest_flops, parameters
+from qkgcc.models.frontend import at_bins
 from qkgcc.models.matching import center_symmetric_antisymmetric
 from qkgcc.models.qkgcc import QKGCC
-from qkgcc.models.steered import Steered, SteeredOptions, Steering, at_bins, steering_table
+from qkgcc.models.steered import Steered, SteeredOptions, Steering, steering_table
 
 SMALL = SteeredOptions(
     frame=64,

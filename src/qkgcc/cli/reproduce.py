@@ -21,7 +21,7 @@ class Item(StrEnum):
     TABLE1 = "table1"
     TABLE2 = "table2"
     TABLE3 = "table3"
-    HEADS = "heads"
+    VARIANTS = "variants"
     FIG1 = "fig1"
     FIG2 = "fig2"
     FIG3 = "fig3"

@@ -181,7 +181,7 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "table1": lambda folder: table_text("table1", folder),
     "table2": lambda folder: table_text("table2", folder),
     "table3": lambda folder: table_text("table3", folder),
-    "heads": lambda folder: table_text("heads", folder),
+    "variants": lambda folder: table_text("variants", folder),
     "claims": claims_text,
     "cost": cost_text,
     "interpretability": interpretability_text,

@@ -30,12 +30,13 @@ from qkgcc.models.options import NetworkOptions
 class FrontEndOptions(NetworkOptions):
     """What shapes the front end; the defaults are the paper's."""
 
-    LEAST: ClassVar[Mapping[str, int]] = {"max_delay": 0, "radius": 0}
+    LEAST: ClassVar[Mapping[str, int]] = {"max_delay": 0, "radius": 0, "positions": 0}
 
     width: int = 128  # d
     heads: int = 4  # H
     radius: int = 8  # b, in bins; 0 compares each bin with itself only
     magnitude: bool = True  # False: tokens are [cos, sin]
+    positions: int = 0  # rows of the positional table, evenly from 0 to half the sample rate; 0: one for each bin
     split: bool = True  # False: the head sees the raw 2b + 1 offsets instead of center / symmetric / antisymmetric
 
     def __post_init__(self) -> None:
@@ -68,20 +69,34 @@ def tokens(frames: Tensor, dft: int, magnitude: bool = True) -> Tensor:
     return torch.stack([torch.log1p(size), *phase] if magnitude else phase, dim=-1)
 
 
-class FrontEnd(nn.Module):
-    """Tokens, queries, keys and their correlation; a network is a front end with a head.
+def at_bins(table: Tensor, dft: int) -> Tensor:
+    """A table over the frequencies from 0 to half the sample rate, interpolated to the bins of a DFT.
 
-    The rows of `position` are those of the bins, unless a network makes others of them in `positions`.
+    Shape: (positions, width) -> (dft // 2 + 1, width)
+
+    >>> at_bins(torch.tensor([[0.0], [2.0], [6.0]]), 8).T
+    tensor([[0., 1., 2., 4., 6.]])
     """
+    spans = len(table) - 1
+    if 2 * spans == dft:
+        return table
+    place = 2 * spans * torch.arange(dft // 2 + 1, device=table.device)  # in whole numbers, dft of them a row
+    below = place // dft
+    weight = (place % dft).to(table.dtype)[:, None] / dft
+    return torch.lerp(table[below], table[(below + 1).clamp_max(spans)], weight)
+
+
+class FrontEnd(nn.Module):
+    """Tokens, queries, keys and their correlation; a network is a front end with a head."""
 
     folded: bool = False
     """Compute the same logits without queries and keys, by `qkgcc.models.folding`: for training on a GPU."""
 
-    def __init__(self, options: FrontEndOptions, positions: int) -> None:
+    def __init__(self, options: FrontEndOptions) -> None:
         super().__init__()
         self.options = o = options
         self.embed = nn.Linear(3 if o.magnitude else 2, o.width)
-        self.position = nn.Parameter(torch.empty(positions, o.width))
+        self.position = nn.Parameter(torch.empty(o.positions or o.bins, o.width))
         nn.init.normal_(self.position, std=0.02)
         self.norm = nn.LayerNorm(o.width)
         self.query = nn.Linear(o.width, o.width, bias=False)
@@ -89,8 +104,8 @@ class FrontEnd(nn.Module):
         self.correlation = LocalCorrelation(o.width, o.heads, o.radius)
 
     def positions(self) -> Tensor:
-        """e_k of every bin. Shape: (bins, width)"""
-        return self.position
+        """e_k of every bin, from the table over frequency. Shape: (bins, width)"""
+        return at_bins(self.position, self.options.dft)
 
     def queries_and_keys(self, frames: Tensor, bins: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Queries of channel 1 and keys of channel 2, zero in masked bins.

@@ -84,7 +84,7 @@ class QKGCC(FrontEnd):
 
     def __init__(self, options: QKGCCOptions | None = None) -> None:
         o = QKGCCOptions() if options is None else options
-        super().__init__(o, positions=o.bins)
+        super().__init__(o)
         self.head = DelayHead(o)
 
     @classmethod

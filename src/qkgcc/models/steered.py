@@ -42,9 +42,9 @@ class SteeredOptions(FrontEndOptions):
     (-1.0, -0.5, 0.0, 0.5, 1.0)
     """
 
-    LEAST: ClassVar[Mapping[str, int]] = {**FrontEndOptions.LEAST, "projection": 0}
+    LEAST: ClassVar[Mapping[str, int]] = {**FrontEndOptions.LEAST, "projection": 0, "positions": 1}
 
-    positions: int = 2049  # rows of the positional table, evenly from 0 to half the sample rate
+    positions: int = 2049  # not a row for each bin: the DFT's length may change
     pool: int = 1  # adjacent bins that the head sees as one, their mean: its cost falls by this factor
     projection: int = 0  # channels that C is mixed down to before anything else; 0: C itself
     channels: int = 32  # c1, inside the gate
@@ -79,23 +79,6 @@ class SteeredOptions(FrontEndOptions):
                 f"the maximum delay is {max_delay}; expected a multiple of the step of {self.step} samples"
             )
         return tuple(i * self.step for i in range(-count, count + 1))
-
-
-def at_bins(table: Tensor, dft: int) -> Tensor:
-    """A table over the frequencies from 0 to half the sample rate, interpolated to the bins of a DFT.
-
-    Shape: (positions, width) -> (dft // 2 + 1, width)
-
-    >>> at_bins(torch.tensor([[0.0], [2.0], [6.0]]), 8).T
-    tensor([[0., 1., 2., 4., 6.]])
-    """
-    spans = len(table) - 1
-    if 2 * spans == dft:
-        return table
-    place = 2 * spans * torch.arange(dft // 2 + 1, device=table.device)  # in whole numbers, dft of them a row
-    below = place // dft
-    weight = (place % dft).to(table.dtype)[:, None] / dft
-    return torch.lerp(table[below], table[(below + 1).clamp_max(spans)], weight)
 
 
 def steering_table(frequencies: Tensor, delays: Tensor) -> Tensor:
@@ -232,7 +215,7 @@ class Steered(FrontEnd):
 
     def __init__(self, options: SteeredOptions | None = None) -> None:
         o = SteeredOptions() if options is None else options
-        super().__init__(o, positions=o.positions)
+        super().__init__(o)
         self.head = SteeredHead(o)
 
     @classmethod
@@ -247,10 +230,6 @@ class Steered(FrontEnd):
         twin.load_state_dict(self.state_dict(keep_vars=True), assign=True)
         twin.folded, twin.symmetric = self.folded, self.symmetric
         return twin.train(self.training)
-
-    def positions(self) -> Tensor:
-        """e_k of every bin, from the table over frequency. Shape: (bins, width)"""
-        return at_bins(self.position, self.options.dft)
 
     def forward(
         self,
