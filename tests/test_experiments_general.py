@@ -10,7 +10,7 @@ import pytest
 from networks import OPTIONS, save_steered, train_steered
 from qkgcc.errors import InputError
 from qkgcc.estimate import DelayEstimator
-from qkgcc.experiments import estimators, framesets, general, results, shipping
+from qkgcc.experiments import estimators, framesets, general, general_report, results, shipping
 from qkgcc.experiments.framesets import FrameSet
 from qkgcc.models import checkpoint
 from qkgcc.models.qkgcc import QKGCC
@@ -143,3 +143,88 @@ class TestShipping:
         assert given.frames.shape == (2 * shipping.FRAMES, 2, 2048)
         assert (np.abs(given.delays) <= given.limits + 1).all()
         assert len(set(given.limits[: shipping.FRAMES])) == 1
+
+
+class TestReport:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        """A model that is better everywhere but in one cell, and a twentieth too sure of itself."""
+        rng = np.random.default_rng(0)
+        places = [("general-test", {"spacing": f"{s} to 9", "distance": "0 to 1", "t60": "0 to 1"}) for s in (0, 0.2)]
+        places += [("paper-test", {"snr": "0", "t60": str(t)}) for t in (0.2, 0.4)]
+        places += [("respeaker", {})]
+        rows = []
+        for i, (name, cell) in enumerate(places):
+            for method, share in (("gcc-phat", 0.5), ("general", 0.3 if i == 1 else 0.7)):
+                right = rng.random(500) < share
+                stated = np.clip(share + 0.05 + 0.1 * rng.standard_normal(500), 0, 1)
+                rows.append(
+                    {
+                        "method": method,
+                        "weights": None,
+                        "set": name,
+                        "cell": cell,
+                        "n": 500,
+                        "groups": [5] * 100,
+                        "mean_error": 1.0,
+                        "median_right": 0.1,
+                        "right62us": general._packed(right),
+                        "right10cm": general._packed(right),
+                        "confidence": (100 * stated).astype(np.uint8).tobytes().hex() if method == "general" else None,
+                        "behaviour": {"n": 10, "follows": 8, "mirrors": 9} if name == "general-test" else None,
+                    }
+                )
+        results.write(tmp_path / "general.json", "general", rows, {})
+        return tmp_path
+
+    def test_accuracies_of_every_set_and_of_wide_pairs(self, folder: Path) -> None:
+        headings, classical, ours = general_report.accuracy_lines(folder)
+        assert [classical[0], ours[0]] == ["gcc-phat", "general"]
+        assert float(ours[1]) == pytest.approx(50, abs=4)
+        assert float(ours[headings.index("general-test, 10 cm")]) == pytest.approx(30, abs=5)
+        assert ours[headings.index("surrey, 62.5 us")] == "-"
+
+    def test_differences_have_intervals(self, folder: Path) -> None:
+        (line,) = general_report.claim_lines(folder)[1:]
+        assert line[0] == "general - gcc-phat"
+        mean, low, high = (float(x) for x in line[3].replace("(", "").replace(")", "").replace(" to", "").split())
+        assert low < mean < high
+        assert mean == pytest.approx(20, abs=6)
+
+    def test_a_cell_that_is_worse_is_found(self, folder: Path) -> None:
+        lines = general_report.nowhere_worse_lines(folder)[1:]
+        assert [(line[1], line[4]) for line in lines] == [
+            ("general-test", "1"),
+            ("paper-test", "0"),
+            ("respeaker", "0"),
+        ]
+        assert "spacing 0.2 to 9" in lines[0][5]
+
+    def test_too_much_confidence_is_seen(self, folder: Path) -> None:
+        lines = general_report.calibration_lines(folder)
+        overall = {line[0]: float(line[5]) for line in lines if "expected" in line[1]}
+        assert overall["respeaker"] == pytest.approx(10, abs=6)
+
+    def test_behaviour_is_summed_up(self, folder: Path) -> None:
+        shares = ["80.0 %", "90.0 %"]
+        assert general_report.behaviour_lines(folder)[1:] == [["gcc-phat", *shares], ["general", *shares]]
+
+    def test_nothing_is_there_yet(self, tmp_path: Path) -> None:
+        for lines in (
+            general_report.accuracy_lines,
+            general_report.error_lines,
+            general_report.claim_lines,
+            general_report.nowhere_worse_lines,
+            general_report.calibration_lines,
+            general_report.behaviour_lines,
+        ):
+            assert len(lines(tmp_path)) == 1
+
+
+def test_answers_of_gcc_phat_follow_a_shift_and_mirror(paths: tuple[Path, Path]) -> None:
+    clear = frameset(snr=30.0)
+    (method,) = general.candidates([])[:1]
+    found = estimators.answers(method.limited, clear).delays
+    seen = general.behaviour(method, clear, found)
+    assert seen["n"] == 40
+    assert min(seen["follows"], seen["mirrors"]) >= 38

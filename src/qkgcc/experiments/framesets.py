@@ -11,6 +11,7 @@ import itertools
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from qkgcc.data.rendering import load_cell, load_general
 from qkgcc.errors import InputError
 from qkgcc.simulate import noise, paper
 from qkgcc.simulate.draws import stream
+from qkgcc.simulate.frames import Sources, paper_frames
 
 RATE = 16000
 FRAME = 2048
@@ -35,6 +37,7 @@ HEAD_LIMIT = 1e-3
 """Seconds: no sound takes longer around a head."""
 SURREY_UTTERANCES = 4
 """Of each direction."""
+_DRY_SEED = 2020  # of pairs that no training has
 
 Floats = npt.NDArray[np.float64]
 
@@ -57,6 +60,11 @@ class FrameSet:
 
     def __len__(self) -> int:
         return len(self.delays)
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """All arrays, in the order of the fields."""
+        return self.frames, self.delays, self.limits, self.levels, self.groups
 
 
 def general_test(engine: str, cache: Path | None = None) -> FrameSet:
@@ -136,6 +144,23 @@ def surrey(root: Path, bank: Bank, snr: float) -> FrameSet:
     return _joined(f"surrey, {snr:g} dB", parts)
 
 
+def dry(bank: Bank, t60: float, pairs: int = 1500) -> FrameSet:
+    """Test speech in a dry room (T60 0: in the open) at 20 dB, microphones 0.5 m apart: how fine the delays are."""
+    place = {"room": paper.TEST_ROOM, "microphones": paper.TEST_MICROPHONES}
+    sources = Sources.of(bank, "test", "cpu")
+    drawn = paper.training_pairs(
+        _DRY_SEED, np.arange(pairs), len(sources.signals), t60=(t60, t60), snr=(20, 20), **place
+    )
+    frames, _ = paper_frames(drawn, sources)
+    heard = frames.std(dim=(1, 2)).numpy() > 0.5  # of the utterance's level, which is 1
+    limit = float(np.linalg.norm(np.diff(paper.TEST_MICROPHONES, axis=0))) * RATE / SPEED_OF_SOUND
+    count = int(heard.sum())
+    true = drawn.delay()[heard]
+    return FrameSet(
+        f"dry, T60 {t60:g} s", frames.numpy()[heard], true, np.full(count, limit), np.ones(count), np.arange(count)
+    )
+
+
 def _loud(audio: Floats) -> npt.NDArray[np.float32]:
     """Back-to-back frames that are louder than half the recording. Shape: (M, n) -> (frames, M, 2048)"""
     count = audio.shape[-1] // FRAME
@@ -149,8 +174,7 @@ def _part(frames: npt.NDArray[np.float32], true: float, limit: float, level: flo
 
 
 def _joined(name: str, parts: list[FrameSet]) -> FrameSet:
-    columns = ("frames", "delays", "limits", "levels", "groups")
-    return FrameSet(name, *(np.concatenate([getattr(part, column) for part in parts]) for column in columns))
+    return FrameSet(name, *(np.concatenate(column) for column in zip(*(part.columns for part in parts), strict=True)))
 
 
 def _read(path: Path) -> Floats:

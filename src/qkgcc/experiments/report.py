@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from qkgcc.errors import InputError
-from qkgcc.experiments import catalog, results
+from qkgcc.experiments import catalog, general_report, results
 from qkgcc.files import write_whole
 
 FILES = ("README.md", "docs/results.md")
@@ -185,6 +185,12 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "claims": claims_text,
     "cost": cost_text,
     "interpretability": interpretability_text,
+    "general-accuracy": lambda folder: markdown(general_report.accuracy_lines(folder)),
+    "general-errors": lambda folder: markdown(general_report.error_lines(folder)),
+    "general-differences": lambda folder: markdown(general_report.claim_lines(folder)),
+    "general-cells": lambda folder: markdown(general_report.nowhere_worse_lines(folder)),
+    "general-calibration": lambda folder: markdown(general_report.calibration_lines(folder)),
+    "general-behaviour": lambda folder: markdown(general_report.behaviour_lines(folder)),
 }
 
 

@@ -1,0 +1,183 @@
+"""What `results/general.json` comes to, as tables for `docs/general.md` (written by `qkgcc.experiments.report`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from qkgcc.calibration import expected_calibration_error, reliability
+from qkgcc.experiments import general, results
+from qkgcc.experiments.general import unpacked
+
+REFERENCE = "gcc-phat"
+ENOUGH = 400
+"""Frames of a cell that a judgement of it takes."""
+MARGIN = -0.5
+"""Points: a cell is worse when its whole interval lies below."""
+ENOUGH_CONFIDENCES = 300
+"""Frames of a tenth that a judgement of its calibration takes."""
+
+Lines = list[list[str]]
+Rows = Sequence[results.Row]
+
+
+def read(folder: Path) -> Rows:
+    content = results.read(folder / f"{general.NAME}.json")
+    rows: Rows = content["rows"] if content else []
+    return rows
+
+
+def accuracy_lines(folder: Path) -> Lines:
+    """A line a method: percent within 62.5 us of every set, and within 10 cm where that means something."""
+    rows = read(folder)
+    headings = ["method", *(f"{name}, 62.5 us" for name in general.SETS), "general-test, 10 cm", "paper-test, 10 cm"]
+    lines = [headings]
+    for method in _methods(rows):
+        cells = [_share(rows, method, name, "right62us") for name in general.SETS]
+        wide = [row for row in rows if row["set"] == "general-test" and _is_wide(row)]
+        lines.append(
+            [
+                method,
+                *cells,
+                _share(wide, method, "general-test", "right10cm"),
+                _share(rows, method, "paper-test", "right10cm"),
+            ]
+        )
+    return lines
+
+
+def error_lines(folder: Path) -> Lines:
+    """Errors in samples at 16 kHz on real recordings and in dry rooms."""
+    rows = read(folder)
+    chosen = [row for row in rows if row["set"] in ("respeaker", "surrey", "dry")]
+    places = list(dict.fromkeys(_place(row) for row in chosen))
+    lines = [["method", *(f"{place}: mean (median of the right)" for place in places)]]
+    for method in _methods(rows):
+        found = {_place(row): row for row in chosen if row["method"] == method}
+        texts = [
+            f"{found[place]['mean_error']:.3f} ({found[place]['median_right']:.3f})" if place in found else "-"
+            for place in places
+        ]
+        lines.append([method, *texts])
+    return lines
+
+
+def claim_lines(folder: Path, ours: Sequence[str] = ("general", "general-small")) -> Lines:
+    """Our models less the others, in points, on `general-test` and `paper-test`."""
+    rows = read(folder)
+    lines = [["difference", "general-test, 62.5 us", "general-test, 10 cm", "paper-test, 10 cm"]]
+    for better in ours:
+        for worse in _methods(rows):
+            if worse in ours or better not in _methods(rows):
+                continue
+            wide = [row for row in rows if row["set"] != "general-test" or _is_wide(row)]
+            cells = [
+                _difference(rows, better, worse, "general-test", "right62us"),
+                _difference(wide, better, worse, "general-test", "right10cm"),
+                _difference(rows, better, worse, "paper-test", "right10cm"),
+            ]
+            lines.append([f"{better} - {worse}", *cells])
+    return lines
+
+
+def nowhere_worse_lines(folder: Path, ours: Sequence[str] = ("general", "general-small")) -> Lines:
+    """In how many cells a model is worse than GCC-PHAT, and where it comes nearest to it."""
+    rows = read(folder)
+    lines = [["model", "set", "cells", f"of {ENOUGH} frames or more", "worse", "least gain (62.5 us), interval, cell"]]
+    for better in ours:
+        for name in general.SETS:
+            pairs = [(row, _same_cell(rows, row, REFERENCE)) for row in rows if row["method"] == better]
+            pairs = [(a, b) for a, b in pairs if a["set"] == name and b is not None]
+            large = [(a, general.difference(a, b, "right62us")) for a, b in pairs if b and a["n"] >= ENOUGH]
+            if not large:
+                continue
+            worse = sum(high < MARGIN for _, (_, _, high) in large)
+            row, (mean, low, high) = min(large, key=lambda item: item[1][0])
+            least = f"{mean:+.1f} ({low:+.1f} to {high:+.1f}), {_place(row)}"
+            lines.append([better, name, str(len(pairs)), str(len(large)), str(worse), least])
+    return lines
+
+
+def calibration_lines(folder: Path, method: str = "general") -> Lines:
+    """Stated and true share of right answers in each tenth of the confidence."""
+    rows = [row for row in read(folder) if row["method"] == method and row["confidence"] is not None]
+    lines = [["set", "confidence", "frames", "stated", "right", "difference"]]
+    for name in general.SETS:
+        stated, right = _confidences(rows, name)
+        if not len(stated):
+            continue
+        for part in reliability(stated, right):
+            apart = 100 * (part["stated"] - part["right"])
+            few = "" if part["answers"] >= ENOUGH_CONFIDENCES else " (few)"
+            span = f"{part['from']:.1f} to {part['to']:.1f}"
+            values = (f"{part['answers']}{few}", f"{100 * part['stated']:.1f} %", f"{100 * part['right']:.1f} %")
+            lines.append([name, span, *values, f"{apart:+.1f}"])
+        error = 100 * expected_calibration_error(stated, right)
+        lines.append([name, "all: expected calibration error", str(len(stated)), "", "", f"{error:.1f}"])
+    return lines
+
+
+def behaviour_lines(folder: Path) -> Lines:
+    """How many answers follow a shift of channel 1, and mirror when the channels are swapped."""
+    lines = [["method", f"follows a shift of {general.SHIFT} samples", "mirrors under swap"]]
+    rows = read(folder)
+    for method in _methods(rows):
+        found = [row["behaviour"] for row in rows if row["method"] == method and row["behaviour"]]
+        total = sum(one["n"] for one in found)
+        if total:
+            shares = [100 * sum(one[key] for one in found) / total for key in ("follows", "mirrors")]
+            lines.append([method, *(f"{share:.1f} %" for share in shares)])
+    return lines
+
+
+def _methods(rows: Rows) -> list[str]:
+    return list(dict.fromkeys(row["method"] for row in rows))
+
+
+def _is_wide(row: results.Row) -> bool:
+    return float(row["cell"]["spacing"].split(" ")[0]) >= general.WIDE
+
+
+def _place(row: results.Row) -> str:
+    return ", ".join([row["set"], *(f"{key} {value}" for key, value in row["cell"].items())])
+
+
+def _same_cell(rows: Rows, row: results.Row, method: str) -> results.Row | None:
+    same = ("set", "cell")
+    return next((one for one in rows if one["method"] == method and all(one[k] == row[k] for k in same)), None)
+
+
+def _share(rows: Rows, method: str, name: str, what: str) -> str:
+    if not any((row["method"], row["set"]) == (method, name) for row in rows):
+        return "-"
+    return f"{general.accuracy(rows, method, name, what):.2f}"
+
+
+def _difference(rows: Rows, better: str, worse: str, name: str, what: str) -> str:
+    """Over all cells of a set, with an interval over scenes or utterances."""
+    parts = []
+    for row in rows:
+        if (row["method"], row["set"]) != (better, name):
+            continue
+        other = _same_cell(rows, row, worse)
+        if other is None:
+            return "-"
+        each = unpacked(row[what], row["n"]).astype(np.float64) - unpacked(other[what], other["n"])
+        parts.append(np.split(100 * each, np.cumsum(row["groups"])[:-1]))
+    if not parts:
+        return "-"
+    if name != "general-test":  # the same utterances in every cell: all that is of one belongs together
+        parts = [[np.concatenate(one) for one in zip(*parts, strict=True)]]
+    pieces = [piece for part in parts for piece in part]
+    mean, low, high = general.interval_by_group(np.concatenate(pieces), [len(piece) for piece in pieces])
+    return f"{mean:+.2f} ({low:+.2f} to {high:+.2f})"
+
+
+def _confidences(rows: Rows, name: str) -> tuple[general.Floats, general.Bools]:
+    chosen = [row for row in rows if row["set"] == name]
+    if not chosen:
+        return np.empty(0), np.empty(0, dtype=bool)
+    stated = [np.frombuffer(bytes.fromhex(row["confidence"]), dtype=np.uint8) / 100 for row in chosen]
+    return np.concatenate(stated), np.concatenate([unpacked(row["right62us"], row["n"]) for row in chosen])
