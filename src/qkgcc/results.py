@@ -88,9 +88,9 @@ class DelayEstimate:
             "angle": None if self.angle is None else _rounded(self.angle, 3),
             "confidence": _rounded(self.confidence, 4),
         }
-        if self.source_delays is not None and self.source_weights is not None:
-            record["source_delays"] = [_rounded(row, 4) for row in self.source_delays]
-            record["source_weights"] = [_rounded(row, 4) for row in self.source_weights]
+        for name in ("source_delays", "source_weights"):
+            values = getattr(self, name)
+            record[name] = None if values is None else [_rounded(row, 4) for row in values]
         record["warnings"] = list(self.warnings)
         if curve:
             record["lags"] = _rounded(self.lags, 6)
