@@ -225,6 +225,16 @@ def test_the_command_line_says_warnings_and_explains(paths: tuple[Path, Path], t
     assert picture.read_text().startswith("<?xml")
 
 
+def test_the_command_line_exports(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    runner = CliRunner()
+    result = runner.invoke(app, ["export", str(paths[0]), "--out", str(tmp_path / "mine.onnx")])
+    assert result.exit_code == 0
+    assert (tmp_path / "mine.onnx").read_bytes() == paths[1].read_bytes()
+    result = runner.invoke(app, ["export", str(paths[0]), "--out", str(tmp_path / "mine.bin")])
+    assert isinstance(result.exception, InputError)
+    assert "its suffix is to be .onnx" in str(result.exception)
+
+
 def test_no_torch_is_needed(paths: tuple[Path, Path]) -> None:
     code = f"""
 import sys
