@@ -1,0 +1,152 @@
+"""What each part of the steered network is worth: variants of one base, each trained on the same pairs.
+
+    python -m benchmarks.designs --law general --bank banks/test-clean --bank banks/dev-clean ... base radius-0 dft-4096
+    python -m benchmarks.designs --law paper --epochs 10 --bank banks/test-clean --device cuda base positions-65
+
+`--law general` trains small networks on 20,000 frames of the general distribution, minutes each on two cores; `--law
+paper` the full ones on the paper's pairs, which takes a GPU, and scores them on `paper-test`, in another room. Short
+trainings: the figures rank designs, they are no results. Each run adds its rows to results/designs.json.
+"""
+
+import argparse
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress
+
+from benchmarks.timing import RESULTS, write
+from qkgcc.data.banks import Bank
+from qkgcc.data.benchmark import Benchmark
+from qkgcc.experiments import evaluation
+from qkgcc.experiments.reproduce import Workshop, render
+from qkgcc.models import checkpoint, cost
+from qkgcc.models.steered import Steered
+from qkgcc.train import config as configs
+from qkgcc.train.data import PairSet
+from qkgcc.train.loop import BEST, Trainer
+
+BASES = {
+    "paper": [],
+    "general": [
+        "distribution=general",
+        "pairs=20000",
+        "validation_pairs=3000",
+        "frames_per_scene=10",
+        "synthetic_pool=256",
+        "target_width=0.7",
+        "learning_rate=2e-3",
+        "options.max_delay=96",
+        "options.dft=2048",
+        "options.positions=65",
+        "options.width=64",
+        "options.radius=2",
+        "options.channels=16",
+        "options.maps=12",
+    ],
+}
+VARIANTS = {
+    "base": [],
+    "radius-0": ["options.radius=0"],
+    "radius-4": ["options.radius=4"],
+    "radius-8": ["options.radius=8"],
+    "dft-2048": ["options.dft=2048"],
+    "dft-4096": ["options.dft=4096"],
+    "pool-2": ["options.pool=2"],
+    "projection-32": ["options.projection=32"],
+    "positions-17": ["options.positions=17"],
+    "positions-65": ["options.positions=65"],
+    "positions-257": ["options.positions=257"],
+    "heads-8": ["options.heads=8"],
+    "channels-64": ["options.channels=64"],
+    "maps-24": ["options.maps=24"],
+    "maps-32": ["options.maps=32"],
+    "delays-64": ["options.delay_channels=64"],
+    "no-magnitude": ["options.magnitude=false"],
+    "classes": ["target_width=0.0"],
+    "width-0.5": ["target_width=0.5"],
+    "width-0.7": ["target_width=0.7"],
+    "width-1.0": ["target_width=1.0"],
+    "wide": [
+        "options.positions=65",
+        "options.channels=128",
+        "options.maps=64",
+        "options.kernel=7",
+        "options.delay_channels=96",
+    ],
+    "middle": ["options.positions=65", "options.channels=64", "options.maps=32", "options.delay_channels=64"],
+}
+
+
+def score(model: Steered, card: Any, device: str, shop: Workshop) -> dict[str, str]:
+    """On `paper-test`, as it is and made symmetric."""
+    benchmark, engine = Benchmark.named("paper-test"), shop.engine or "cpu"
+    render(benchmark, engine, shop)
+    found = {}
+    for name, symmetric in (("paper-test", False), ("symmetric", True)):
+        model.symmetric = symmetric
+        scores = evaluation.evaluate(evaluation.network(model, card, device), benchmark, engine, cache=shop.cache)
+        found[name] = f"{scores['acc10cm']:.2f}"
+    model.symmetric = False
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("variant", nargs="+", choices=VARIANTS)
+    parser.add_argument("--law", choices=BASES, required=True)
+    parser.add_argument("--bank", type=Path, action="append", required=True)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--cache", type=Path)
+    parser.add_argument("--set", action="append", default=[], help="change a setting of all of them")
+    arguments = parser.parse_args()
+    law, device = arguments.law, arguments.device
+    banks = [Bank.load(path) for path in arguments.bank]
+    engine = "gpu" if device == "cuda" else "cpu"
+    shop = Workshop(banks=banks, device=device, engine=engine, cache=arguments.cache)
+    old = RESULTS / "designs.json"
+    rows = json.loads(old.read_text())["rows"] if old.exists() else []
+    sets: tuple[PairSet, PairSet] | None = None
+    for name in arguments.variant:
+        config = configs.load("steered", [*BASES[law], f"epochs={arguments.epochs}", *VARIANTS[name], *arguments.set])
+        folder = Path(tempfile.mkdtemp())
+        trainer = Trainer(config, folder, banks, device, sets=sets)
+        sets = trainer.data, trainer.validation
+        with Progress() as progress:
+            bar = progress.add_task(name, total=config.steps)
+            best = trainer.run(progress=lambda done, bar=bar, progress=progress: progress.update(bar, completed=done))
+        assert best is not None
+        model, card = checkpoint.load(folder / BEST)
+        assert isinstance(model, Steered)
+        scored = score(model, card, device, shop) if law == "paper" else {"paper-test": "", "symmetric": ""}
+        shutil.rmtree(folder)
+        model = model.cpu()
+        model.folded = True
+        row = {
+            "law": law,
+            "variant": name,
+            "changes": " ".join([*VARIANTS[name], *arguments.set]),
+            "epochs": arguments.epochs,
+            "parameters": cost.parameters(model),
+            "MMAC": f"{cost.honest_flops(model) / 2e6:.1f}",
+            "loss": f"{best['loss']:.4f}",
+            "Acc@10cm": f"{best['acc10cm']:.2f}",
+            **scored,
+            "ms a step": f"{1000 * trainer.seconds / config.steps:.2f}",
+        }
+        same = ("law", "variant", "changes", "epochs")
+        rows = [one for one in rows if any(one[key] != row[key] for key in same)] + [row]
+        rows.sort(key=lambda one: (one["law"], one["epochs"], one["loss"]))
+        notes = [
+            f"General: {BASES['general']}. `loss` and `Acc@10cm` are of unseen pairs of the same law, best epoch; "
+            "`symmetric` is the mean with the mirrored answer of the swapped pair."
+        ]
+        headings = list(row)
+        write("designs", "Designs of the steered network", "python -m benchmarks.designs", headings, rows, notes)
+
+
+if __name__ == "__main__":
+    main()
