@@ -113,6 +113,19 @@ class TestGeneral:
         assert content["command"] == "qkgcc reproduce general"
         assert not general._known(rows, replace(methods[0], path=Path(__file__)), "respeaker")
 
+    def test_the_weaker_of_two_sources_is_looked_for_among_two_peaks(self) -> None:
+        given = frameset(200, snr=30.0)
+        rng = np.random.default_rng(5)
+        weaker = np.where(given.delays > 0, given.delays - 3.5, given.delays + 3.5)
+        other = np.concatenate([delayed_noise(d, OPTIONS.frame, snr=30, seed=1000 + i) for i, d in enumerate(weaker)])
+        both = replace(given, frames=(given.frames + 0.7 * other).astype(np.float32))
+        (method,) = general.candidates([])[:1]
+        row = general.measure(method, general.Cell("two-sources", {}, both, weaker))
+        assert general.unpacked(row["weaker62us"], row["n"]).mean() > 0.5
+        elsewhere = general.measure(method, general.Cell("two-sources", {}, both, rng.permutation(weaker)))
+        assert general.unpacked(elsewhere["weaker62us"], row["n"]).mean() < 0.5
+        assert general.measure(method, general.Cell("x", {}, both))["weaker62us"] is None
+
     def test_what_is_missing_is_said(self) -> None:
         with pytest.raises(InputError, match="this set needs --data"):
             list(general.cells("respeaker", "cpu", None, None, None))
@@ -170,6 +183,7 @@ class TestReport:
                         "median_right": 0.1,
                         "right62us": general._packed(right),
                         "right10cm": general._packed(right),
+                        "weaker62us": None,
                         "confidence": (100 * stated).astype(np.uint8).tobytes().hex() if method == "general" else None,
                         "behaviour": {"n": 10, "follows": 8, "mirrors": 9} if name == "general-test" else None,
                     }
@@ -217,6 +231,7 @@ class TestReport:
             general_report.nowhere_worse_lines,
             general_report.calibration_lines,
             general_report.behaviour_lines,
+            general_report.two_sources_lines,
         ):
             assert len(lines(tmp_path)) == 1
 

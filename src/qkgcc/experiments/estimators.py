@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from qkgcc import gcc
 from qkgcc.classical import Classical
+from qkgcc.decoding import peaks
 from qkgcc.estimate import Method
 from qkgcc.experiments.framesets import FRAME, RATE, FrameSet
 from qkgcc.neural import Model, Network
@@ -28,6 +29,8 @@ class Answers:
     """(N,) samples."""
     confidence: Floats
     """(N,)"""
+    peaks: Floats
+    """(N, 2) the two highest peaks, samples: of the posterior, or of the correlation where it is positive."""
 
 
 def classical(weighting: str) -> Callable[[float], Method]:
@@ -65,6 +68,7 @@ def answers(
 ) -> Answers:
     """Delays and confidences of all frames; `progress` is called with the number of frames done since the last call."""
     delays, confidence = np.full((2, len(given)), np.nan)
+    two = np.full((len(given), 2), np.nan)
     limits, which = np.unique(given.limits, return_inverse=True)
     for i, limit in enumerate(limits.tolist()):
         method = limited(limit)
@@ -76,8 +80,8 @@ def answers(
                 frames /= given.levels[part, None, None]
             elif method.scaling == "frame":
                 frames /= np.maximum(np.sqrt(np.mean(frames**2, axis=(1, 2), keepdims=True)), 1e-9)
-            found = method.decode(method.evidence(frames.astype(np.float32)))
-            delays[part], confidence[part] = found[1], found[2]
+            curve, delays[part], confidence[part] = method.decode(method.evidence(frames.astype(np.float32)))
+            two[part] = peaks(np.maximum(curve, 0), method.lags, 2)[0]
             if progress is not None:
                 progress(len(part))
-    return Answers(delays, confidence)
+    return Answers(delays, confidence, two)

@@ -27,6 +27,7 @@ from qkgcc.errors import InputError
 from qkgcc.simulate import noise, paper
 from qkgcc.simulate.draws import stream
 from qkgcc.simulate.frames import Sources, paper_frames
+from qkgcc.simulate.render import delay_at
 
 RATE = 16000
 FRAME = 2048
@@ -83,6 +84,24 @@ def general_test(engine: str, cache: Path | None = None) -> FrameSet:
         np.repeat(np.maximum(level, 1e-5), each),
         np.repeat(np.arange(scenes), each),
     )
+
+
+def two_sources(engine: str, cache: Path | None = None) -> tuple[FrameSet, Floats]:
+    """Frames of `general-test` with one interferer that can be heard, and its delays.
+
+    It is at most 10 dB quieter than the first source, and 3 samples or more away from it.
+    """
+    benchmark = GeneralBenchmark.load()
+    whole = general_test(engine, cache)
+    centres = (np.array(benchmark.manifest["frames"]) + 0.5) * FRAME / RATE
+    second = np.full((len(benchmark.manifest["digests"]), len(centres)), np.nan)
+    for number, scene in enumerate(benchmark.scenes(0, len(second))):
+        if len(scene.sources) == 2 and scene.sources[1].level >= -10:
+            second[number] = delay_at(scene, centres, source=1)
+    apart = np.abs(second.ravel() - whole.delays) >= 3  # never so where there is none
+    rows = np.flatnonzero(apart)
+    chosen = FrameSet("two sources", *(column[rows] for column in whole.columns))
+    return chosen, second.ravel()[rows]
 
 
 def paper_cell(benchmark: Benchmark, engine: str, snr: int, t60: float, cache: Path | None = None) -> FrameSet:

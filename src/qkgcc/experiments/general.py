@@ -1,13 +1,15 @@
 """The model for any pair of microphones beside the others, on everything there is: `results/general.json`.
 
     {schema, name, benchmark, engine, command, git, device, seconds, rows, checksum}
-    row: {method, weights, set, cell, n, groups, mean_error, median_right, right62us, right10cm, confidence, behaviour}
+    row: {method, weights, set, cell, n, groups, mean_error, median_right, right62us, right10cm, weaker62us,
+          confidence, behaviour}
 
 A row is a method on a cell: `paper-test` and its kin have one for each SNR and T60, `general-test` one for each part of
 spacing x distance x T60, a real set is one. `groups` says how many frames in turn belong to a scene or a file;
 `right...` are the frames within 62.5 microseconds and within 10 cm of path, a bit each, as hexadecimal digits, so that
 methods can be compared frame by frame. `confidence` is what was stated in whole percent, a byte a frame, for methods
-that have been calibrated. `median_right` is the median error of the frames that are right within 62.5 microseconds.
+that have been calibrated. `weaker62us`, of `two-sources`: the weaker source is one of the two highest peaks.
+`median_right` is the median error of the frames that are right within 62.5 microseconds.
 `behaviour`, of `general-test`: the share of answers that follow when channel 1 comes 3 samples later, and that mirror
 when the channels are swapped, each within half a sample.
 """
@@ -36,7 +38,7 @@ from qkgcc.provenance import commit
 
 NAME = "general"
 _PAPER_SETS = ("paper-test", "paper-noise", "paper-music")
-SETS = ("general-test", *_PAPER_SETS, "respeaker", "surrey", "dry")
+SETS = ("general-test", *_PAPER_SETS, "respeaker", "surrey", "dry", "two-sources")
 SURREY_SNRS = (0, 10, 20)
 DRY_TIMES = (0.0, 0.15)
 """Seconds: in the open, and in a room that takes nearly all."""
@@ -72,6 +74,8 @@ class Cell:
     set: str
     cell: dict[str, str]
     frames: FrameSet
+    weaker: Floats | None = None
+    """(N,) the delays of a second, weaker source, where that is what a set is about."""
 
 
 def candidates(weights: Sequence[Path]) -> list[Candidate]:
@@ -92,6 +96,8 @@ def cells(name: str, engine: str, cache: Path | None, data: Path | None, bank: A
     elif name == "surrey":
         for snr in SURREY_SNRS:
             yield Cell(name, {"snr": str(snr)}, framesets.surrey(_given(data, "--data"), _given(bank, "--bank"), snr))
+    elif name == "two-sources":
+        yield Cell(name, {}, *framesets.two_sources(engine, cache))
     elif name == "dry":
         for t60 in DRY_TIMES:
             yield Cell(name, {"t60": str(t60)}, framesets.dry(_given(bank, "--bank"), t60))
@@ -124,9 +130,15 @@ def measure(candidate: Candidate, cell: Cell) -> results.Row:
         "median_right": round(float(np.median(error[right])), 4) if right.any() else None,
         "right62us": _packed(right),
         "right10cm": _packed(metrics.hits(found.delays, cell.frames.delays)),
+        "weaker62us": None if cell.weaker is None else _packed(_is_among(cell.weaker, found.peaks)),
         "confidence": percent.tobytes().hex() if method.calibrated else None,
         "behaviour": behaviour(candidate, cell.frames, found.delays) if cell.set == "general-test" else None,
     }
+
+
+def _is_among(delays: Floats, peaks: Floats) -> Bools:
+    """Whether one of the peaks is the delay. Shape: (N,), (N, 2) -> (N,)"""
+    return np.asarray((np.abs(peaks - delays[:, None]) <= TOLERANCE * RATE + 1e-6).any(axis=1))
 
 
 def behaviour(candidate: Candidate, given: FrameSet, delays: Floats) -> dict[str, Any]:
@@ -192,6 +204,7 @@ _COUNTS = {
     "respeaker": 1,
     "surrey": len(SURREY_SNRS),
     "dry": len(DRY_TIMES),
+    "two-sources": 1,
 } | dict.fromkeys(_PAPER_SETS, len(SNRS) * len(T60S))
 """Cells of each set."""
 

@@ -119,6 +119,16 @@ def calibration_lines(folder: Path, method: str = "general") -> Lines:
     return lines
 
 
+def two_sources_lines(folder: Path) -> Lines:
+    """Two sources at once: how often the louder one is the answer, and the weaker one of the two highest peaks."""
+    lines = [["method", "frames", "the louder one", "the weaker one among two peaks"]]
+    for row in read(folder):
+        if row["set"] == "two-sources":
+            shares = [100 * unpacked(row[key], row["n"]).mean() for key in ("right62us", "weaker62us")]
+            lines.append([row["method"], str(row["n"]), *(f"{share:.1f} %" for share in shares)])
+    return lines
+
+
 def behaviour_lines(folder: Path) -> Lines:
     """How many answers follow a shift of channel 1, and mirror when the channels are swapped."""
     lines = [["method", f"follows a shift of {general.SHIFT} samples", "mirrors under swap"]]

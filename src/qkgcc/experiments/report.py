@@ -190,6 +190,7 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "general-differences": lambda folder: markdown(general_report.claim_lines(folder)),
     "general-cells": lambda folder: markdown(general_report.nowhere_worse_lines(folder)),
     "general-calibration": lambda folder: markdown(general_report.calibration_lines(folder)),
+    "general-sources": lambda folder: markdown(general_report.two_sources_lines(folder)),
     "general-behaviour": lambda folder: markdown(general_report.behaviour_lines(folder)),
 }
 
