@@ -1,6 +1,7 @@
 """A steered network as a method, by torch or as ONNX: any spacing, rate and frame, and it says what it cannot do."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,7 @@ def test_rates_are_resampled_and_delays_scaled_back(path: Path, rate: int) -> No
     answer = DelayEstimator(path, spacing=0.2, hop=FRAME)(recording(delay, rate), rate)
     assert abs(answer.summary.delay_samples - delay) < 0.25 * max(1, rate / RATE)
     assert answer.summary.delay_seconds == pytest.approx(answer.summary.delay_samples / rate)
+    assert answer.calibrated == (rate >= RATE)
 
 
 @pytest.mark.parametrize("spacing", [0.03, 0.1, 0.4])
@@ -73,15 +75,45 @@ def test_no_answer_beyond_what_the_spacing_allows(path: Path, spacing: float) ->
     assert abs(answer.summary.delay_samples - true) < 0.2
 
 
-def test_a_wrong_spacing_is_noticed(path: Path) -> None:
-    right = DelayEstimator(path, spacing=0.2)(recording(9.0), RATE)
-    wrong = DelayEstimator(path, spacing=0.08)(recording(9.0), RATE)
+@pytest.mark.parametrize(("spacing", "true"), [(0.08, 9.0), (0.03, 11.5), (0.03, -11.5), (0.05, 3.5)])
+def test_a_wrong_spacing_is_noticed(path: Path, spacing: float, true: float) -> None:
+    right = DelayEstimator(path, spacing=0.26)(recording(true), RATE)
+    wrong = DelayEstimator(path, spacing=spacing)(recording(true), RATE)
     assert right.warnings == ()
     assert len(wrong.warnings) == 1
-    assert "+0.56 ms" in wrong.warnings[0]
-    assert wrong.summary.confidence < 0.2 < right.summary.confidence
-    assert np.median(wrong.confidence) < 0.2
+    (said,) = re.findall(r"such as ([+-][0-9.]+) ms", wrong.warnings[0])
+    assert float(said) == pytest.approx(1000 * true / RATE, abs=0.02)
+    assert np.median(wrong.confidence) < 0.4 < np.median(right.confidence)
     assert json.loads(wrong.to_json())["warnings"] == list(wrong.warnings)
+
+
+def test_half_a_recording_beyond_the_spacing_is_noticed(path: Path) -> None:
+    both = np.concatenate([recording(2.0), recording(11.0)], axis=1)
+    (warning,) = DelayEstimator(path, spacing=0.1)(both, RATE).warnings
+    assert "+0.69 ms" in warning
+
+
+@pytest.mark.parametrize("spacing", [0.02, 0.1, 0.2])
+def test_noise_speaks_for_no_delay(path: Path, spacing: float) -> None:
+    noise = 0.1 * np.random.default_rng(0).standard_normal((2, 2 * RATE))
+    answer = DelayEstimator(path, spacing=spacing)(noise, RATE)
+    assert answer.warnings == ()
+
+
+def test_a_spacing_and_a_larger_delay_contradict_each_other(path: Path) -> None:
+    answer = DelayEstimator(path, spacing=0.05, max_delay=0.0007)(recording(9.0), RATE)
+    assert "longer than a spacing of 0.05 m allows; they have no angle" in answer.warnings[0]
+    assert answer.angle is not None
+    assert np.isnan(answer.angle).all()
+    assert json.loads(answer.to_json())["angle"][0] is None
+
+
+def test_one_microphone_twice_has_no_confidence(path: Path) -> None:
+    one = recording(3.0)[0]
+    answer = DelayEstimator(path, spacing=0.2)(np.stack([one, 0.3 * one]), RATE)
+    assert "both channels hold the same signal" in answer.warnings[0]
+    assert (answer.confidence == 0).all()
+    assert answer.summary.confidence == 0
 
 
 def test_a_spacing_beyond_the_trained_range_is_answered_with_a_warning(path: Path) -> None:
@@ -105,6 +137,12 @@ def test_confidence_is_the_calibrated_probability_of_being_near(path: Path) -> N
     assert network.calibrated
 
 
+def test_a_constant_offset_changes_nothing(path: Path) -> None:
+    estimator = DelayEstimator(path, spacing=0.2, hop=FRAME)
+    plain, offset = (estimator(recording(4.7) + level, RATE) for level in (0.0, 0.5))
+    np.testing.assert_allclose(plain.delay_samples, offset.delay_samples, atol=0.01)
+
+
 def test_loud_and_soft_clear_and_noisy(path: Path) -> None:
     estimator = DelayEstimator(path, spacing=0.2, hop=FRAME)
     clear, soft = (estimator(gain * recording(3.0), RATE) for gain in (1.0, 1e-3))
@@ -119,6 +157,7 @@ def test_loud_and_soft_clear_and_noisy(path: Path) -> None:
 @pytest.mark.parametrize("decoder", ["argmax", "mean", "quadratic"])
 def test_the_decoder_is_a_choice(path: Path, decoder: str) -> None:
     answer = DelayEstimator(path, spacing=0.2, decoder=decoder)(recording(3.4), RATE)
+    assert answer.calibrated == (decoder == "quadratic")  # which the curve was made with
     whole = np.allclose(answer.delay_samples, np.round(answer.delay_samples))
     assert whole == (decoder == "argmax")
 
@@ -133,6 +172,12 @@ def test_several_sources(path: Path) -> None:
     two = (np.abs(found - [-6, 5]) < 1).all(axis=1)
     assert two.mean() > 0.4
     assert (answer.source_weights[:, 0] >= answer.source_weights[:, 1]).mean() > 0.9
+    np.testing.assert_array_equal(answer.source_delays[:, 0], answer.delay_samples)
+    many = DelayEstimator(path, spacing=0.3, max_sources=1000, hop=FRAME)(both, RATE)
+    assert many.source_weights is not None
+    assert many.source_delays is not None
+    assert (np.isnan(many.source_delays) == (many.source_weights == 0)).all()
+    assert many.source_weights[many.source_weights > 0].min() >= 1e-3
 
 
 @pytest.mark.parametrize("seconds", [128 / RATE, 384 / RATE, 512 / RATE])
@@ -158,6 +203,19 @@ def test_explain_shows_where_the_sound_is(path: Path) -> None:
     assert narrow.frequencies[-1] == 4000
 
 
+def test_explain_of_pauses_and_of_long_recordings(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pause = np.concatenate([recording(3.0), np.zeros((2, 3 * RATE)), recording(3.0)], axis=1)
+    whole = DelayEstimator(path, hop=FRAME).explain(pause, RATE)
+    assert np.isnan(whole.weight).all(axis=1).mean() > 0.6
+    assert np.isfinite(whole.mean).all()
+    monkeypatch.setattr("qkgcc.estimate.MOST_COLUMNS", 50)
+    short = DelayEstimator(path, hop=FRAME).explain(pause, RATE)
+    assert len(short.times) <= 50
+    np.testing.assert_allclose(np.nanmean(short.weight), np.nanmean(whole.weight), rtol=0.1)
+    with pytest.raises(InputError, match="there is nothing to explain"):
+        DelayEstimator(path).explain(np.zeros((2, RATE)), RATE)
+
+
 def test_explain_is_a_picture(path: Path, tmp_path: Path) -> None:
     DelayEstimator(path).explain(recording(3.0), RATE).plot(tmp_path / "weights.png")
     assert (tmp_path / "weights.png").read_bytes()[:4] == b"\x89PNG"
@@ -174,6 +232,7 @@ def test_explain_is_a_picture(path: Path, tmp_path: Path) -> None:
         ({"interpolation": "none"}, RATE, "a checkpoint takes a decoder"),
         ({"beta": 0.5}, RATE, "a checkpoint takes a decoder"),
         ({"max_sources": 0}, RATE, "max_sources is 0"),
+        ({"max_sources": 2.5}, RATE, "max_sources is 2.5"),
     ],
 )
 def test_what_cannot_be_is_said(path: Path, changes: dict[str, object], rate: int, message: str) -> None:
@@ -197,8 +256,21 @@ def test_damaged_files_are_said(paths: tuple[Path, Path], tmp_path: Path) -> Non
     bad.write_bytes(b"")
     with pytest.raises(InputError, match="is no ONNX file, or is damaged or cut short"):
         DelayEstimator(bad)
+    with pytest.raises(InputError, match="is a folder"):
+        DelayEstimator(tmp_path)
+    for damage in (b"\xff", b"\x00"):
+        changed = bytearray(content)
+        changed[len(content) // 2 : len(content) // 2 + 4000] = 4000 * damage
+        bad.write_bytes(changed)
+        with pytest.raises(InputError, match="damaged"):
+            DelayEstimator(bad)(recording(1.0), RATE)
     proto = onnx.load(paths[1])
-    text = proto.metadata_props[0].value
+    text = {one.key: one.value for one in proto.metadata_props}["qkgcc"]
+    del proto.metadata_props[:]
+    onnx.helper.set_model_props(proto, {"qkgcc": text.replace('"dft": 512', '"dft": 1024')})
+    onnx.save(proto, bad)
+    with pytest.raises(InputError, match="not the one that its card describes"):
+        DelayEstimator(bad)
     for value, message in ((text.replace('"format": 1', '"format": 9'), "format is 9"), (None, "but no card")):
         del proto.metadata_props[:]
         if value is not None:

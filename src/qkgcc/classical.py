@@ -27,6 +27,7 @@ class Classical:
 
     kind = "correlation"
     calibrated = False
+    remark = None
     scaling = "none"  # every weighting is indifferent to a common gain
 
     @property
@@ -58,5 +59,5 @@ class Classical:
         )
         return gcc.curve(circular, self.max_lag), delay, confidence
 
-    def remarks(self, evidence: tuple[npt.NDArray[Any], ...]) -> tuple[str, ...]:
-        return ()
+    def beyond(self, evidence: tuple[npt.NDArray[Any], ...]) -> npt.NDArray[Any]:
+        return np.full(len(evidence[0]), np.nan)  # no other delays are looked at

@@ -21,7 +21,7 @@ from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.decoding import peaks
 from qkgcc.errors import InputError
 from qkgcc.methods import METHODS
-from qkgcc.neural import Network
+from qkgcc.neural import SLACK, Network
 from qkgcc.peaks import INTERPOLATIONS
 from qkgcc.results import DelayEstimate, DelaySummary, Explanation
 
@@ -32,10 +32,21 @@ DEFAULT_FRAME = 0.128
 SILENCE = 1e-5
 """Joint RMS of a frame (full scale = 1) below which there is no estimate."""
 
+COPIED = 1e-7
+"""Share of a frame's power that differs between the channels, their gains aside, below which one is a copy."""
+NOTABLE = 0.05
+"""Share of the frames that something has to concern before it is said."""
+
 DEAD = 1e-7
 """RMS of one channel below which it holds nothing, whatever the other does: less than the last of 24 bits."""
 
+LEAST_WEIGHT = 1e-3
+"""Probability below which a peak is no source."""
+MOST_COLUMNS = 1000
+"""Moments of an `Explanation`."""
+
 Frames = npt.NDArray[np.floating[Any]]
+Floats = npt.NDArray[np.float64]
 
 
 class Method(Protocol):
@@ -64,8 +75,12 @@ class Method(Protocol):
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
         """Curve (batch, L), delay in samples (batch,), confidence (batch,)."""
 
-    def remarks(self, evidence: tuple[npt.NDArray[Any], ...]) -> tuple[str, ...]:
-        """What to say about the delays of a recording, from its mean evidence. Shape: (1, ...) each"""
+    def beyond(self, evidence: tuple[npt.NDArray[Any], ...]) -> npt.NDArray[Any]:
+        """Delays in samples that are impossible, yet more likely than not; NaN where there is none. Shape: (batch,)"""
+
+    @property
+    def remark(self) -> str | None:
+        """What to know about this method as it is used here."""
 
 
 class DelayEstimator:
@@ -74,7 +89,8 @@ class DelayEstimator:
     Args:
         method: "cc", "phat", "phat-beta", "roth", "scot", "ml", or the path of a checkpoint.
         spacing: metres between the microphones. Limits the delays to what is possible, and gives angles.
-        max_delay: largest delay in seconds; by default what the spacing allows, or 0.5 m without one.
+        max_delay: largest delay in seconds; by default what the spacing allows. Without either, classical methods look
+            for what 0.5 m allows, networks for all that they were trained on.
         frame, hop: seconds. A checkpoint brings its own frame.
         band: lowest and highest frequency in Hz that may count.
         interpolation: between the samples of a correlation: "band-limited" (by default), "parabolic" or "none".
@@ -118,8 +134,8 @@ class DelayEstimator:
             raise InputError(f"beta is {beta:g}; expected 0 (plain correlation) to 1 (phase transform)")
         if interpolation is not None and interpolation not in INTERPOLATIONS:
             raise InputError(f"unknown interpolation {interpolation!r}; known are {', '.join(INTERPOLATIONS)}")
-        if max_sources < 1:
-            raise InputError(f"max_sources is {max_sources}; expected at least 1")
+        if not isinstance(max_sources, int) or max_sources < 1:
+            raise InputError(f"max_sources is {max_sources!r}; expected a whole number, at least 1")
         self.method = str(method)
         self.spacing = spacing
         self.max_delay = max_delay if spacing is None or max_delay else spacing / speed_of_sound
@@ -163,7 +179,7 @@ class DelayEstimator:
         """
         recording = _opened(source, sample_rate, channels, start, end, other)
         method = self._method(recording.sample_rate)
-        parts: list[tuple[Frames, Frames, Frames]] = []
+        parts: list[tuple[Frames, ...]] = []
         total: list[npt.NDArray[Any]] = []
         for frames, heard in self._batches(method, recording, progress):
             answer, evidence = _estimate_batch(method, frames, heard)
@@ -171,24 +187,23 @@ class DelayEstimator:
             if evidence:
                 sums = [part.sum(axis=0, dtype=np.result_type(part, np.float64)) for part in evidence]
                 total = [a + b for a, b in zip(total, sums, strict=True)] if total else sums
-        curve, delay, confidence = (np.concatenate(column) for column in zip(*parts, strict=True))
+        curve, delay, confidence, beyond, copied = (np.concatenate(column) for column in zip(*parts, strict=True))
         times = self._times(method, recording, len(delay))
         answered = int(np.isfinite(delay).sum())
         whole_delay, whole_confidence = math.nan, 0.0
-        warnings: tuple[str, ...] = ()
         if answered:
-            mean = tuple(part[None] / answered for part in total)
-            _, one_delay, one_confidence = method.decode(mean)
-            whole_delay, whole_confidence = float(one_delay[0]), float(one_confidence[0])
-            warnings = method.remarks(mean)
+            _, one_delay, one_confidence = method.decode(tuple(part[None] / answered for part in total))
+            whole_delay = float(one_delay[0])
+            whole_confidence = float(one_confidence[0]) * (1 - float(copied.sum()) / answered)
         seconds = delay.astype(np.float64) / method.sample_rate
         whole_seconds = whole_delay / method.sample_rate
         whole_angle = self._angle(np.array([whole_seconds]))
         sources, weights = None, None
         if self.max_sources > 1:
-            sources, weights = peaks(curve, method.lags, self.max_sources)
-            silent = np.isnan(delay)
-            sources[silent], weights[silent] = np.nan, 0.0
+            sources, weights = peaks(curve, method.lags, min(self.max_sources, len(method.lags)))
+            sources[:, 0] = delay  # the same peak, read by the decoder
+            none = (weights < LEAST_WEIGHT) | np.isnan(delay)[:, None]
+            sources[none], weights[none] = np.nan, 0.0
         return DelayEstimate(
             source=recording.name,
             method=self.method,
@@ -213,7 +228,7 @@ class DelayEstimator:
             ),
             source_delays=None if sources is None else sources * (recording.sample_rate / method.sample_rate),
             source_weights=weights,
-            warnings=warnings,
+            warnings=tuple(self._warnings(method, delay, beyond, copied)),
         )
 
     def explain(
@@ -232,21 +247,61 @@ class DelayEstimator:
             raise InputError(f"{self.method} has no learned weights of frequencies to show: take a steered network")
         recording = _opened(source, sample_rate, channels, start, end, other)
         method = self._network.limited(recording.sample_rate, self.max_delay, self.frame)
-        parts = []
+        # Neighbouring frames become one, so that an hour takes no more memory than a picture shows.
+        count = 1 + int((recording.duration * method.sample_rate - method.frame) / self._hop(method))
+        together = -(-count // MOST_COLUMNS)
+        sums = np.zeros((-(-count // together) + 1, len(method.frequencies)))
+        frames_of = np.zeros(len(sums))
+        first = 0
         for frames, heard in self._batches(method, recording, progress):
-            frequencies, weights = method.reliability(frames[heard])
-            rows = np.full((len(frames), weights.shape[-1]), np.nan, dtype=np.float32)
-            rows[heard] = weights
-            parts.append(rows)
-        weight = np.concatenate(parts)
-        known = frequencies <= min(recording.sample_rate, method.sample_rate) / 2
+            column = (first + np.flatnonzero(heard)) // together
+            np.add.at(sums, column, method.reliability(frames[heard]))
+            np.add.at(frames_of, column, 1)
+            first += len(frames)
+        if not frames_of.any():
+            raise InputError(
+                f"{recording.name}: the channels are silent, or one of them is: there is nothing to explain"
+            )
+        columns = -(-first // together)
+        with np.errstate(invalid="ignore"):
+            weight = (sums / frames_of[:, None])[:columns].astype(np.float32)
+        known = method.frequencies <= min(recording.sample_rate, method.sample_rate) / 2
+        times = self._times(method, recording, first)
+        middles = [float(times[i : i + together].mean()) for i in range(0, first, together)]
         return Explanation(
             source=recording.name,
             method=self.method,
-            times=self._times(method, recording, len(weight)),
-            frequencies=frequencies[known],
+            times=np.array(middles),
+            frequencies=method.frequencies[known],
             weight=weight[:, known],
         )
+
+    def _warnings(self, method: Method, delay: Floats, beyond: Floats, copied: npt.NDArray[np.bool_]) -> Iterator[str]:
+        answered = max(1, int(np.isfinite(delay).sum()))
+        milliseconds = 1000 / method.sample_rate
+        if method.remark is not None:
+            yield method.remark
+        outside = np.isfinite(beyond)
+        if outside.sum() > NOTABLE * answered:
+            largest = (self.max_delay or math.nan) * 1000
+            yield (
+                f"in {outside.sum()} of {answered} frames more speaks for a delay such as "
+                f"{np.median(beyond[outside]) * milliseconds:+.2f} ms than for any up to {largest:.2f} ms, the largest "
+                "looked for: give the spacing of the microphones, or the right one"
+            )
+        if copied.sum() > NOTABLE * answered:
+            yield (
+                f"in {copied.sum()} of {answered} frames both channels hold the same signal: this is one microphone "
+                "twice, and says nothing about a source"
+            )
+        if self.spacing is not None:
+            largest = self.spacing / self.speed_of_sound + SLACK / method.sample_rate
+            impossible = np.abs(delay) / method.sample_rate > largest
+            if impossible.sum() > NOTABLE * answered:
+                yield (
+                    f"{impossible.sum()} of {answered} delays are longer than a spacing of {self.spacing:g} m allows; "
+                    "they have no angle"
+                )
 
     def _batches(
         self, method: Method, recording: Recording, progress: Callable[[float], object] | None
@@ -266,8 +321,7 @@ class DelayEstimator:
             power = np.var(frames, axis=-1, dtype=np.float64)
             heard = (np.sqrt(power.mean(axis=-1)) >= SILENCE) & (np.sqrt(power) >= DEAD).all(axis=-1)
             if method.scaling == "frame":
-                joint = np.sqrt(np.mean(np.square(frames, dtype=np.float64), axis=(1, 2), keepdims=True))
-                frames = frames / np.maximum(joint, SILENCE / 2).astype(frames.dtype)
+                frames = at_unit_level(frames)
             elif method.scaling == "utterance":
                 frames = frames / frames.dtype.type(level)
             yield frames, heard
@@ -301,8 +355,22 @@ class DelayEstimator:
     def _angle(self, seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
         if self.spacing is None:
             return None
-        sine = np.clip(seconds * self.speed_of_sound / self.spacing, -1, 1)
-        return np.asarray(np.degrees(np.arcsin(sine)))
+        sine = seconds * self.speed_of_sound / self.spacing
+        # A little more than possible is an inexact measure; much more has no angle.
+        slack = 1 + max(0.1, SLACK / 16000 * self.speed_of_sound / self.spacing)
+        return np.where(np.abs(sine) > slack, np.nan, np.degrees(np.arcsin(np.clip(sine, -1, 1))))
+
+
+def at_unit_level(frames: Frames) -> Frames:
+    """Frames without large constant offsets, both channels divided by their joint RMS. Shape: (batch, 2, n) -> same"""
+    mean = frames.mean(axis=-1, keepdims=True, dtype=np.float64)
+    spread = frames.std(axis=-1, keepdims=True, dtype=np.float64)
+    # Sound has a small mean of its own, which networks know. Of a large one a hundredth is left: with nothing left, the
+    # lowest bin would have no phase but that of rounding.
+    offset = np.where(np.abs(mean) > 0.1 * spread, 0.99 * mean, 0.0).astype(frames.dtype)
+    centred = frames - offset
+    joint = np.sqrt(np.mean(np.square(centred, dtype=np.float64), axis=(1, 2), keepdims=True))
+    return np.asarray(centred / np.maximum(joint, SILENCE / 2).astype(frames.dtype))
 
 
 def _opened(
@@ -321,18 +389,31 @@ def _opened(
 
 def _estimate_batch(
     method: Method, frames: Frames, heard: npt.NDArray[np.bool_]
-) -> tuple[tuple[Frames, Frames, Frames], tuple[npt.NDArray[Any], ...]]:
-    """Curve, delay and confidence of each frame, and the evidence of those that are not silent."""
+) -> tuple[tuple[Frames, ...], tuple[npt.NDArray[Any], ...]]:
+    """Of each frame: curve, delay, confidence, a delay beyond the possible ones, whether one channel is a copy of the
+    other; and the evidence of those that are not silent."""
     curve = np.zeros((len(frames), len(method.lags)), dtype=np.float32)
     if method.kind == "posterior":
         curve += 1 / len(method.lags)
-    delay = np.full(len(frames), np.nan)
+    delay, beyond = np.full((2, len(frames)), np.nan)
     confidence = np.zeros(len(frames))
+    copied = np.zeros(len(frames), dtype=bool)
     evidence: tuple[npt.NDArray[Any], ...] = ()
     if heard.any():
         evidence = method.evidence(frames[heard])
         curve[heard], delay[heard], confidence[heard] = method.decode(evidence)
-    return (curve, delay, confidence), evidence
+        beyond[heard] = method.beyond(evidence)
+        copied[heard] = _one_is_a_copy(frames[heard])
+        confidence[copied] = 0.0
+    return (curve, delay, confidence, beyond, copied), evidence
+
+
+def _one_is_a_copy(frames: Frames) -> npt.NDArray[np.bool_]:
+    """Whether the channels are the same but for a gain. Shape: (batch, 2, frame) -> (batch,)"""
+    first, second = frames[:, 0].astype(np.float64), frames[:, 1].astype(np.float64)
+    product = (first * second).sum(axis=-1) ** 2
+    power = (first**2).sum(axis=-1) * (second**2).sum(axis=-1)
+    return np.asarray(product >= (1 - COPIED) * power)
 
 
 def _channel_1_level(recording: Recording) -> float:
@@ -354,6 +435,8 @@ def _checked_band(band: Sequence[float] | None) -> tuple[float, float] | None:
 
 
 def _load_network(path: Path, decoder: str | None) -> Network:
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; a method is a name or the file of a network")
     if not path.is_file():
         raise InputError(
             f"unknown method {str(path)!r}; known are {', '.join(METHODS)}, or the path of a checkpoint (no such file)"

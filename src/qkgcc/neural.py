@@ -1,7 +1,7 @@
 """A trained network as a method of the estimator: from a checkpoint by torch, or from an ONNX file without it.
 
-Published networks know the delays that they were trained on. Steered ones can be asked for any: for what the spacing
-allows and, to notice when the spacing cannot be right, for as much again beyond it.
+Published networks know the delays that they were trained on. Steered ones can be asked for any. They are asked for what
+the spacing allows and, to notice when the spacing cannot be right, for all others that they were trained on.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 ONNX = ".onnx"
 LOWEST_RATE = 4000
 """Hz; below, a network that knows frequencies up to 8 kHz has too little left of them."""
+SLACK = 0.5
+"""Samples by which a delay may be larger than the spacing allows before that is more than an inexact measure."""
 _BEYOND = 8  # samples looked at beyond the possible delays, at least
 
 Floats = npt.NDArray[np.float64]
@@ -71,7 +73,7 @@ class TorchModel:
 
     @property
     def step(self) -> float:
-        return float(np.diff(self.card.delays).min(initial=1.0))
+        return float(self.card.options.get("step", 1.0))
 
     def logits(
         self, frames: npt.NDArray[np.float32], bins: npt.NDArray[np.bool_] | None, delays: Floats
@@ -128,7 +130,7 @@ class Network:
             decoder: one of `decoding.DECODERS`; None: the one that the card names.
         """
         model: Model
-        if path.suffix == ONNX:
+        if path.suffix.lower() == ONNX:
             from qkgcc.runtime import OnnxModel
 
             model = OnnxModel(path)
@@ -166,7 +168,9 @@ class Network:
 
     @property
     def calibrated(self) -> bool:
-        return self._calibration is not None and self.frame == self.card.frame and self.trust == 1
+        """For what the curve was made for: the trained frame and range, the whole band, the card's own decoder."""
+        as_made = self.frame == self.card.frame and self.trust == 1 and self.bins is None
+        return self._calibration is not None and as_made and self.decoder == self.card.metrics.get("decoder", "argmax")
 
     @property
     def _calibration(self) -> Calibration | None:
@@ -217,14 +221,15 @@ class Network:
         return replace(self, limit=float(lags.max()), candidates=lags, lags=lags)
 
     def _asked_for(self, max_delay: float) -> Network:
-        """All possible delays, and some beyond them."""
+        """All possible delays, and those beyond them."""
         limit, step = max_delay * self.sample_rate, self.model.step
         trained = float(np.max(self.card.delays))
         # A step more than what the spacing allows: nobody measures it so well, and a peak has two sides.
         possible = math.ceil(limit / step - 1e-9) + 1
-        looked_at = max(possible, min(2 * possible + round(_BEYOND / step), round(trained / step)))
         milliseconds = 1000 / self.sample_rate
-        if 2 * looked_at * step >= self.frame:
+        most = math.ceil(self.frame / 2 / step) - 1  # that fit a frame
+        looked_at = min(max(possible + round(_BEYOND / step), round(trained / step)), most)
+        if possible > most:
             raise InputError(
                 f"delays up to {limit * milliseconds:.1f} ms do not fit frames of {self.frame * milliseconds:.0f} ms: "
                 "use a smaller spacing (in metres)"
@@ -247,16 +252,23 @@ class Network:
 
     def evidence(self, frames: Frames) -> tuple[npt.NDArray[Any], ...]:
         logits = self.model.logits(self._scaled(frames), self.bins, self.candidates).astype(np.float64)
+        if not np.isfinite(logits).all():
+            raise InputError(f"{self.card.name} answers with what are no numbers: its file is damaged, get it again")
         largest = logits.max(axis=-1, keepdims=True)
         return (logits - largest - np.log(np.exp(logits - largest).sum(axis=-1, keepdims=True)),)
 
-    def reliability(self, frames: Frames) -> tuple[Floats, Floats]:
-        """Frequencies in Hz and how much each counted. Shape: (batch, 2, n) -> (rows,), (batch, rows)"""
-        size = self.model.reliability(self._scaled(frames), self.bins).astype(np.float64)
-        bins = self.card.dft // 2 + 1
-        pool = -(-bins // size.shape[-1])
-        middle = pool * np.arange(size.shape[-1]) + (pool - 1) / 2
-        return middle * self.sample_rate / self.card.dft, size
+    def reliability(self, frames: Frames) -> Floats:
+        """How much each frequency counted. Shape: (batch, 2, n) -> (batch, rows)"""
+        if not len(frames):
+            return np.empty((0, len(self.frequencies)))
+        return self.model.reliability(self._scaled(frames), self.bins).astype(np.float64)
+
+    @property
+    def frequencies(self) -> Floats:
+        """(rows,) Hz: of a bin, or the middle of those that the network takes as one."""
+        pool = int(self.card.options.get("pool", 1))
+        rows = np.arange(-(-(self.card.dft // 2 + 1) // pool))
+        return np.asarray((pool * rows + (pool - 1) / 2) * self.sample_rate / self.card.dft)
 
     def _scaled(self, frames: Frames) -> npt.NDArray[np.float32]:
         """The size of a spectrum goes with the root of the frame's length: as if it were the trained one."""
@@ -267,29 +279,23 @@ class Network:
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
         # The mean log-posterior of several frames is a log-posterior up to a constant.
         (logits,) = evidence
-        everywhere = decoding.posterior(logits)
-        inside = everywhere[:, self._possible]
-        share = inside.sum(axis=-1, keepdims=True)
-        # Where next to nothing is possible, all that is possible is as likely.
-        posterior = np.where(share > 1e-12, inside / np.maximum(share, 1e-300), 1 / inside.shape[-1])
+        posterior = decoding.posterior(logits[:, self._possible])
         delay = np.clip(decoding.DECODERS[self.decoder](posterior, self.lags), -self.limit, self.limit)
+        return posterior, delay, self.trust * self._probability(logits, delay)
+
+    def beyond(self, evidence: tuple[npt.NDArray[Any], ...]) -> npt.NDArray[Any]:
+        """Delays larger than any that is possible, where one is more likely than not; NaN elsewhere. Shape: (batch,)"""
+        (logits,) = evidence
+        anywhere = decoding.DECODERS[self.decoder](decoding.posterior(logits), self.candidates)
+        likely = self._probability(logits, anywhere) >= 0.5
+        return np.where(likely & (np.abs(anywhere) > self.limit + SLACK), anywhere, np.nan)
+
+    def _probability(self, logits: npt.NDArray[Any], delay: Floats) -> Floats:
+        """That a delay is within 62.5 microseconds of the truth, impossible delays counted as well."""
+        everywhere = decoding.posterior(logits)
         stated = decoding.probability_near(everywhere, self.candidates, delay, TOLERANCE * self.sample_rate)
         calibration = self._calibration
-        right = stated if calibration is None else calibration(stated)
-        return posterior, delay, self.trust * right
-
-    def remarks(self, evidence: tuple[npt.NDArray[Any], ...]) -> tuple[str, ...]:
-        """What the user should know about the delays of a whole recording, from its mean evidence."""
-        said = [] if self.remark is None else [self.remark]
-        everywhere = decoding.posterior(evidence[0][0])
-        outside = np.where(self._possible, 0.0, everywhere)
-        if outside.sum() > 0.5:
-            there, largest = (1000 * x / self.sample_rate for x in (self.candidates[outside.argmax()], self.limit))
-            said.append(
-                f"more speaks for a delay of {there:+.2f} ms than for any up to {largest:.2f} ms, the largest looked "
-                "for: give the spacing of the microphones, or the right one"
-            )
-        return tuple(said)
+        return stated if calibration is None else calibration(stated)
 
     @property
     def _possible(self) -> npt.NDArray[np.bool_]:

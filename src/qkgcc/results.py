@@ -30,6 +30,7 @@ class DelaySummary:
     delay_seconds: float
     angle: float | None
     confidence: float
+    """Of the mean evidence of all frames. It ranks recordings; it was never calibrated, unlike that of the frames."""
     frames: int
     answered: int
     """Frames with an estimate: the others were silent."""
@@ -68,7 +69,7 @@ class DelayEstimate:
     """(T, S) the most probable delays of several sources, in samples of `sample_rate`, NaN where there are fewer; None
     where one source was asked for."""
     source_weights: Floats | None = None
-    """(T, S) the probability of each."""
+    """(T, S) the probability of each; not how loud it is: a second source 6 dB down may have next to none."""
     warnings: tuple[str, ...] = ()
     """What to know before trusting these delays, one sentence each."""
 
@@ -129,7 +130,7 @@ class Explanation:
     source: str
     method: str
     times: Floats
-    """(T,) frame centres in seconds."""
+    """(T,) frame centres in seconds; of long recordings, the means of neighbouring ones."""
     frequencies: Floats
     """(F,) Hz, up to what the recording holds."""
     weight: npt.NDArray[np.float32]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,23 @@ import scipy.fft
 
 from qkgcc.card import KEY, Card
 from qkgcc.errors import InputError
+from qkgcc.simulate.draws import normal, stream
 from qkgcc.steering import steering_matrix
 
 if TYPE_CHECKING:
     import onnxruntime
 
+PROBE_KEY = "qkgcc-probe"
+"""The metadata key of the logits of `probe`, JSON: numbers that only these weights give."""
+PROBE_TOLERANCE = 1e-3
+"""Of the largest logit: more than processors differ, less than damage makes."""
 _BATCH = 16  # frames at once: their maps stay in a core's cache
+
+
+def probe(frame: int) -> npt.NDArray[np.float32]:
+    """Noise that channel 1 hears 5 samples later, the same on every machine. Shape: (1, 2, frame)"""
+    noise = normal(stream("probe", 0), np.arange(frame + 5, dtype=np.int64))
+    return np.stack([noise[:-5], noise[5:]])[None].astype(np.float32)
 
 
 class OnnxModel:
@@ -55,6 +67,26 @@ class OnnxModel:
         self._spare = 2 * (self._options["delay_kernel"] // 2) + self._options["logit_kernel"] // 2
         self._run = onnxruntime.RunOptions()
         self._run.only_execute_path_to_fetches = True
+        self._check_sizes(path)
+        self._check_probe(path, metadata.get(PROBE_KEY))
+
+    def _check_sizes(self, path: Path) -> None:
+        """The graph must be the one that its card describes."""
+        bins, pool = self.card.dft // 2 + 1, self._options["pool"]
+        expected = {"spectra": [2, 2, bins], "bins": [bins], "steering": [2 * -(-bins // pool)]}
+        found = {one.name: [n for n in one.shape if isinstance(n, int)] for one in self.session.get_inputs()}
+        steps = np.diff(self.card.delays)
+        if found != expected or (len(steps) and not np.allclose(steps, self.step)):
+            raise InputError(f"{path}: the network is not the one that its card describes; another version of qkgcc?")
+
+    def _check_probe(self, path: Path, remembered: str | None) -> None:
+        """What the network said of a known frame when it was exported, it must say now."""
+        if remembered is None:
+            return
+        expected = np.array(json.loads(remembered))
+        found = self.logits(probe(self.card.frame), None, np.asarray(self.card.delays, dtype=np.float64))[0]
+        if not np.allclose(found, expected, atol=PROBE_TOLERANCE * np.abs(expected).max()):
+            raise InputError(f"{path}: the weights are damaged, a known frame gets another answer: get the file again")
 
     @property
     def step(self) -> float:
@@ -93,5 +125,9 @@ class OnnxModel:
         for first in range(0, len(frames), _BATCH):
             spectra = scipy.fft.rfft(frames[first : first + _BATCH].astype(np.float32, copy=False), n=card.dft)
             inputs = {"spectra": np.stack([spectra.real, spectra.imag], axis=2), "bins": mask, "steering": steering}
-            found += self.session.run([output], inputs, self._run)
+            try:
+                found += self.session.run([output], inputs, self._run)
+            except Exception as error:  # see above
+                reason = str(error).strip().splitlines()[0]
+                raise InputError(f"{card.name} could not be run, its file is damaged ({reason})") from None
         return np.concatenate(found)

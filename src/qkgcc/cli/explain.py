@@ -25,9 +25,9 @@ def explain(
 
     Examples:
 
-    * `qkgcc explain talk.wav --plot talk-weights.png`
+    * `qkgcc explain talk.wav --method mine.onnx --plot talk-weights.png`
 
-    * `qkgcc explain array.flac --channels 0 3 --start 10 --end 20 --plot weights.svg`
+    * `qkgcc explain array.flac --method mine.onnx --channels 0 3 --start 10 --end 20 --plot weights.svg`
     """
     check_plotting(plot)
     estimator = DelayEstimator(method)

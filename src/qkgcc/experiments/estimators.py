@@ -12,7 +12,7 @@ import numpy.typing as npt
 from qkgcc import gcc
 from qkgcc.classical import Classical
 from qkgcc.decoding import peaks
-from qkgcc.estimate import Method
+from qkgcc.estimate import Frames, Method, at_unit_level
 from qkgcc.experiments.framesets import FRAME, RATE, FrameSet
 from qkgcc.neural import Model, Network
 from qkgcc.peaks import INTERPOLATIONS
@@ -75,11 +75,11 @@ def answers(
         rows = np.flatnonzero(which == i)
         for first in range(0, len(rows), _BATCH):
             part = rows[first : first + _BATCH]
-            frames = given.frames[part].astype(np.float64)
+            frames: Frames = given.frames[part].astype(np.float64)
             if method.scaling == "utterance":
-                frames /= given.levels[part, None, None]
+                frames = frames / given.levels[part, None, None]
             elif method.scaling == "frame":
-                frames /= np.maximum(np.sqrt(np.mean(frames**2, axis=(1, 2), keepdims=True)), 1e-9)
+                frames = at_unit_level(frames)
             curve, delays[part], confidence[part] = method.decode(method.evidence(frames.astype(np.float32)))
             two[part] = peaks(np.maximum(curve, 0), method.lags, 2)[0]
             if progress is not None:

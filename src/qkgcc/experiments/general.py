@@ -1,17 +1,19 @@
 """The model for any pair of microphones beside the others, on everything there is: `results/general.json`.
 
     {schema, name, benchmark, engine, command, git, device, seconds, rows, checksum}
-    row: {method, weights, set, cell, n, groups, mean_error, median_right, right62us, right10cm, weaker62us,
-          confidence, behaviour}
+    row: {method, weights, set, benchmark, engine, git, cell, n, groups, mean_error, median_right, right62us, right10cm,
+          weaker62us, confidence, behaviour}
 
 A row is a method on a cell: `paper-test` and its kin have one for each SNR and T60, `general-test` one for each part of
-spacing x distance x T60, a real set is one. `groups` says how many frames in turn belong to a scene or a file;
-`right...` are the frames within 62.5 microseconds and within 10 cm of path, a bit each, as hexadecimal digits, so that
-methods can be compared frame by frame. `confidence` is what was stated in whole percent, a byte a frame, for methods
-that have been calibrated. `weaker62us`, of `two-sources`: the weaker source is one of the two highest peaks.
-`median_right` is the median error of the frames that are right within 62.5 microseconds.
-`behaviour`, of `general-test`: the share of answers that follow when channel 1 comes 3 samples later, and that mirror
-when the channels are swapped, each within half a sample.
+spacing x distance x T60, a real set is one. `benchmark` is the hash of a frozen set.
+
+- `groups` says how many frames in turn belong to a scene or a file.
+- `right...` are the frames within 62.5 microseconds and within 10 cm of path, a bit each, as hexadecimal digits, so
+  that methods can be compared frame by frame. `weaker62us`, of `two-sources`: the weaker one is one of two peaks.
+- `median_right` is the median error, in samples, of the frames that are right within 62.5 microseconds.
+- `confidence` is what was stated in whole percent, a byte a frame, for methods that have been calibrated.
+- `behaviour`, of `general-test`: how many answers follow when channel 1 comes 3 samples later, and mirror when the
+  channels are swapped, each within half a sample.
 """
 
 from __future__ import annotations
@@ -110,8 +112,8 @@ def cells(name: str, engine: str, cache: Path | None, data: Path | None, bank: A
                 )
 
 
-def measure(candidate: Candidate, cell: Cell) -> results.Row:
-    """A row."""
+def measure(candidate: Candidate, cell: Cell, engine: str = "cpu") -> results.Row:
+    """A row; `engine` is the one that rendered the frames."""
     found = estimators.answers(candidate.limited, cell.frames)
     error = np.abs(found.delays - cell.frames.delays)
     # A hair more: a true delay of 3.0 answered with 2.0 is within a sample, however it is rounded.
@@ -123,6 +125,9 @@ def measure(candidate: Candidate, cell: Cell) -> results.Row:
         "method": candidate.name,
         "weights": candidate.weights,
         "set": cell.set,
+        "benchmark": _hash_of(cell.set),
+        "engine": engine,
+        "git": commit(),
         "cell": cell.cell,
         "n": len(error),
         "groups": np.diff(changes).tolist(),
@@ -186,7 +191,7 @@ def fill(
             for candidate in waiting:
                 if stop():
                     return rows
-                fresh.append(measure(candidate, cell))
+                fresh.append(measure(candidate, cell, engine))
                 done += 1
                 advance(done)
         measured = {candidate.name for candidate in waiting}
@@ -210,15 +215,21 @@ _COUNTS = {
 
 
 def _about(engine: str, seconds: float) -> dict[str, Any]:
-    hashes = {name: Benchmark.named(name).hash for name in _PAPER_SETS}
     return {
-        "benchmark": {"general-test": GeneralBenchmark.load().hash} | hashes,
+        "benchmark": {name: _hash_of(name) for name in ("general-test", *_PAPER_SETS)},
         "engine": engine,
         "command": f"qkgcc reproduce {NAME}",
         "git": commit(),
         "device": "cpu",
         "seconds": seconds,
     }
+
+
+def _hash_of(name: str) -> str | None:
+    """Of a frozen set; the others have none."""
+    if name in ("general-test", "two-sources"):
+        return GeneralBenchmark.load().hash
+    return Benchmark.named(name).hash if name in _PAPER_SETS else None
 
 
 def accuracy(rows: Sequence[results.Row], method: str, set: str, what: str = "right62us") -> float:
@@ -253,7 +264,8 @@ def _packed(values: Bools) -> str:
 
 def _known(rows: Sequence[results.Row], candidate: Candidate, name: str) -> bool:
     found = [row for row in rows if (row["method"], row["set"]) == (candidate.name, name)]
-    return bool(found) and all(row["weights"] == candidate.weights for row in found)
+    same = {"weights": candidate.weights, "benchmark": _hash_of(name)}
+    return bool(found) and all(row[key] == value for row in found for key, value in same.items())
 
 
 def _parts_of_general(whole: FrameSet) -> Iterator[Cell]:

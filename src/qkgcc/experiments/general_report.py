@@ -57,7 +57,7 @@ def error_lines(folder: Path) -> Lines:
     for method in _methods(rows):
         found = {_place(row): row for row in chosen if row["method"] == method}
         texts = [
-            f"{found[place]['mean_error']:.3f} ({found[place]['median_right']:.3f})" if place in found else "-"
+            f"{found[place]['mean_error']:.3f} ({_number(found[place]['median_right'])})" if place in found else "-"
             for place in places
         ]
         lines.append([method, *texts])
@@ -140,6 +140,10 @@ def behaviour_lines(folder: Path) -> Lines:
             shares = [100 * sum(one[key] for one in found) / total for key in ("follows", "mirrors")]
             lines.append([method, *(f"{share:.1f} %" for share in shares)])
     return lines
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 def _methods(rows: Rows) -> list[str]:

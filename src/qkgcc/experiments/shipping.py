@@ -61,8 +61,8 @@ def calibrated(model: Steered, card: Card, given: FrameSet) -> Card:
     true, within = given.delays, TOLERANCE * RATE + 1e-6
     found = {name: answers(of_model(TorchModel(model, bare), name), given) for name in DECODERS}
     # Of the answers that are right at all, the decoder that is nearest.
-    right = np.all([np.abs(answer.delays - true) <= 2 * within for answer in found.values()], axis=0) & fitted
-    decoder = min(found, key=lambda name: float(np.abs(found[name].delays - true)[right].mean()))
+    right = np.all([np.abs(answer.delays - true) <= 2 * within for answer in found.values()], axis=0)
+    decoder = min(found, key=lambda name: float(np.abs(found[name].delays - true)[right & fitted].mean()))
     stated, hits = found[decoder].confidence, np.abs(found[decoder].delays - true) <= within
     curve = Calibration.fit(stated[fitted], hits[fitted])
     error = expected_calibration_error(curve(stated[~fitted]), hits[~fitted])
@@ -73,7 +73,10 @@ def calibrated(model: Steered, card: Card, given: FrameSet) -> Card:
             "frames": int((~fitted).sum()),
             "acc62us": round(100 * float(hits[~fitted].mean()), 2),
             "expected_calibration_error": round(error, 4),
-            "median_error": {n: round(float(np.median(np.abs(a.delays - true)[right])), 4) for n, a in found.items()},
+            "median_error": {
+                name: round(float(np.median(np.abs(answer.delays - true)[right & ~fitted])), 4)
+                for name, answer in found.items()
+            },
         },
     }
     return dataclasses.replace(bare, metrics=bare.metrics | measured)

@@ -15,6 +15,7 @@ The graph is written node by node rather than traced: a dozen lines more, and wh
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from qkgcc.files import write_whole
 from qkgcc.models.folding import fold
 from qkgcc.models.matching import TILE, center_symmetric_antisymmetric
 from qkgcc.models.steered import Steered
+from qkgcc.runtime import PROBE_KEY, probe
 
 OPSET = 20
 """The first that has GELU."""
@@ -44,7 +46,9 @@ def export(model: Steered, card: Card, path: Path) -> None:
     graph = network_graph(model)
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=_IR)
     proto.producer_name = "qkgcc"
-    helper.set_model_props(proto, {KEY: card.to_json()})
+    with torch.no_grad():
+        known = model.cpu()(torch.from_numpy(probe(card.frame)))[0]
+    helper.set_model_props(proto, {KEY: card.to_json(), PROBE_KEY: json.dumps(known.tolist())})
     onnx.checker.check_model(proto, full_check=True)
     content = proto.SerializeToString(deterministic=True)
     path.parent.mkdir(parents=True, exist_ok=True)
