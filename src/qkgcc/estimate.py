@@ -284,9 +284,10 @@ class DelayEstimator:
         outside = np.isfinite(beyond)
         if outside.sum() > NOTABLE * answered:
             largest = (self.max_delay or math.nan) * 1000
+            by_size = sorted(beyond[outside], key=abs)
             yield (
                 f"in {outside.sum()} of {answered} frames more speaks for a delay such as "
-                f"{np.median(beyond[outside]) * milliseconds:+.2f} ms than for any up to {largest:.2f} ms, the largest "
+                f"{by_size[len(by_size) // 2] * milliseconds:+.2f} ms than for any up to {largest:.2f} ms, the largest "
                 "looked for: give the spacing of the microphones, or the right one"
             )
         if copied.sum() > NOTABLE * answered:

@@ -281,19 +281,28 @@ class Network:
         (logits,) = evidence
         posterior = decoding.posterior(logits[:, self._possible])
         delay = np.clip(decoding.DECODERS[self.decoder](posterior, self.lags), -self.limit, self.limit)
-        return posterior, delay, self.trust * self._probability(logits, delay)
+        confidence = self._probability(posterior, self.lags, delay)
+        # Delays that the spacing rules out took no part in the training, so they take none here, unless one of them is
+        # so likely that the spacing itself is in doubt.
+        _, elsewhere = self._elsewhere(logits)
+        return posterior, delay, self.trust * confidence * (1 - elsewhere)
 
     def beyond(self, evidence: tuple[npt.NDArray[Any], ...]) -> npt.NDArray[Any]:
         """Delays larger than any that is possible, where one is more likely than not; NaN elsewhere. Shape: (batch,)"""
-        (logits,) = evidence
-        anywhere = decoding.DECODERS[self.decoder](decoding.posterior(logits), self.candidates)
-        likely = self._probability(logits, anywhere) >= 0.5
-        return np.where(likely & (np.abs(anywhere) > self.limit + SLACK), anywhere, np.nan)
+        delay, probability = self._elsewhere(evidence[0])
+        return np.where(probability > 0, delay, np.nan)
 
-    def _probability(self, logits: npt.NDArray[Any], delay: Floats) -> Floats:
-        """That a delay is within 62.5 microseconds of the truth, impossible delays counted as well."""
+    def _elsewhere(self, logits: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+        """The best delay of all and, where it is impossible and more likely than not, its probability; else 0."""
         everywhere = decoding.posterior(logits)
-        stated = decoding.probability_near(everywhere, self.candidates, delay, TOLERANCE * self.sample_rate)
+        delay = decoding.DECODERS[self.decoder](everywhere, self.candidates)
+        probability = self._probability(everywhere, self.candidates, delay)
+        counts = (np.abs(delay) > self.limit + SLACK) & (probability >= 0.5)
+        return delay, np.where(counts, probability, 0.0)
+
+    def _probability(self, posterior: Floats, delays: Floats, delay: Floats) -> Floats:
+        """That a delay is within 62.5 microseconds of the truth."""
+        stated = decoding.probability_near(posterior, delays, delay, TOLERANCE * self.sample_rate)
         calibration = self._calibration
         return stated if calibration is None else calibration(stated)
 
