@@ -99,7 +99,7 @@ def plot_explanation(explanation: "Explanation", path: str | Path | None = None)
         rasterized=True,
     )
     main.set(xlabel="time in s", ylabel="frequency in kHz")
-    main.set_title(f"{Path(explanation.source).name}: what {explanation.method} listens to", loc="left")
+    main.set_title(f"{Path(explanation.source).name}: what {Path(explanation.method).stem} listens to", loc="left")
     side.plot(explanation.mean, frequencies, color="black", linewidth=1)
     side.set(xlabel="mean weight", xlim=(0, 1.05))
     side.tick_params(labelleft=False)

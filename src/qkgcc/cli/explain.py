@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from qkgcc.audio import open_audio
@@ -36,8 +37,7 @@ def explain(
         task = progress.add_task(file.name, total=1.0)
         explanation = estimator.explain(recording, progress=lambda share: progress.update(task, completed=share))
     explanation.plot(plot)
-    mean = explanation.mean
-    half = explanation.frequencies[mean >= 0.5]
-    if len(half):
-        typer.echo(f"frequencies from {half[0]:.0f} to {half[-1]:.0f} Hz hold every weight above half of the largest")
+    share = np.cumsum(explanation.mean) / explanation.mean.sum()
+    quarters = explanation.frequencies[np.searchsorted(share, (0.25, 0.5, 0.75))]
+    typer.echo("a quarter of all weight lies below {:.0f} Hz, half below {:.0f}, three below {:.0f}".format(*quarters))
     typer.echo(f"written: {plot}")
