@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qkgcc.calibration import Calibration, expected_calibration_error, reliability
+from qkgcc.calibration import Calibration, Context, expected_calibration_error, reliability
 from qkgcc.errors import InputError
 
 
@@ -60,3 +60,36 @@ def test_few_answers_are_refused() -> None:
 def test_reliability_counts_every_answer_once() -> None:
     rows = reliability([0.0, 0.05, 0.95, 1.0], [False, True, True, True])
     assert [(row["from"], row["answers"], row["right"]) for row in rows] == [(0.0, 2, 0.5), (0.9, 2, 1.0)]
+
+
+class TestContext:
+    @staticmethod
+    def answers(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Whether an answer is right shows in its own probability a little, and in its support more."""
+        rng = np.random.default_rng(seed)
+        right = rng.random(count) < 0.6
+        own, support = (1 / (1 + np.exp(-(k * (2 * right - 1) + rng.standard_normal(count)))) for k in (0.5, 1.5))
+        return own, support, right
+
+    def test_support_makes_answers_surer_and_stays_calibrated(self) -> None:
+        own, support, right = self.answers(20_000, 0)
+        alone, context = Calibration.fit(own, right), Context.fit(own, support, right)
+        own, support, right = self.answers(20_000, 1)
+        assert expected_calibration_error(context(own, support), right) < 0.015
+        brier = [np.mean((stated - right) ** 2) for stated in (alone(own), context(own, support))]
+        assert brier[1] < 0.6 * brier[0]
+
+    def test_more_of_either_never_makes_less_sure(self) -> None:
+        context = Context.fit(*self.answers(5_000, 0))
+        grid = np.linspace(0, 1, 21)
+        values = context(*(x.ravel() for x in np.meshgrid(grid, grid))).reshape(21, 21)
+        assert (np.diff(values, axis=0) >= 0).all()
+        assert (np.diff(values, axis=1) >= 0).all()
+
+    def test_it_travels_in_a_card(self) -> None:
+        context = Context.fit(*self.answers(5_000, 0))
+        assert Context.of_card({"calibration_in_context": context.to_card()}) == context
+        assert Context.of_card({}) is None
+        bad = context.to_card() | {"weights": [1.0]}
+        with pytest.raises(InputError, match="expected three weights"):
+            Context.of_card({"calibration_in_context": bad})

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from qkgcc import decoding
 from qkgcc.decoding import DECODERS, argmax, mean, peaks, posterior, quadratic
 from qkgcc.errors import InputError
 
@@ -137,3 +138,26 @@ def test_no_sources_are_refused() -> None:
 def test_decoding_needs_no_torch() -> None:
     script = "import sys, qkgcc.decoding; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_support_is_what_the_frames_around_say() -> None:
+    delays = np.arange(-10.0, 11.0)
+    times = 0.064 * np.arange(40)
+    answer = np.where(np.arange(40) == 20, -6.0, 3.0)  # one frame disagrees
+    p = bell(answer, delays=delays)
+    found = decoding.support(p, delays, answer, times, tolerance=1.0)
+    near = decoding.probability_near(p[0], delays, 3.0, 1.0)
+    np.testing.assert_allclose(found[:3], near)  # nobody within a second of them disagrees
+    assert found[20] == pytest.approx(near / 29, rel=1e-3)  # its own word against those of 28 others
+    assert 0.9 * near < found[15] < near
+
+
+def test_support_comes_from_frames_that_are_apart_near_and_not_silent() -> None:
+    delays = np.arange(-10.0, 11.0)
+    answer = np.array([3.0, 3.0, np.nan, 3.0])
+    p = bell(np.array([3.0, 3.0, -6.0, 3.0]), delays=delays)
+    support = decoding.support(p, delays, answer, [0.0, 0.05, 0.5, 2.0], tolerance=1.0)
+    assert np.isnan(support).all()  # the second hears the same samples, the third is silent, the fourth far away
+    support = decoding.support(p, delays, answer, [0.0, 0.2, 0.5, 2.0], tolerance=1.0)
+    assert np.isfinite(support).tolist() == [True, True, False, False]
+    assert np.isnan(decoding.support(p[:1], delays, answer[:1], [0.0], tolerance=1.0)).all()

@@ -27,7 +27,8 @@ def frameset(count: int = 400, frame: int = OPTIONS.frame, snr: float = 10.0, se
     limits = np.repeat(rng.choice([4.2, 7.5, 11.0], count // 4), 4)
     true = limits * rng.uniform(-1, 1, count)
     frames = np.concatenate([delayed_noise(d, frame, snr=snr, seed=seed + i) for i, d in enumerate(true)])
-    return FrameSet("noise", frames.astype(np.float32), true, limits, np.ones(count), np.arange(count) // 4)
+    scenes, times = np.arange(count) // 4, np.arange(count) % 4 * 0.128
+    return FrameSet("noise", frames.astype(np.float32), true, limits, np.ones(count), scenes, scenes, times)
 
 
 class TestFrameSets:
@@ -41,7 +42,9 @@ class TestFrameSets:
 
     def test_only_loud_frames_count(self) -> None:
         audio = np.concatenate([np.ones((2, 2048)), np.zeros((2, 2048)), -np.ones((2, 2048))], axis=1)
-        assert framesets._loud(np.random.default_rng(0).standard_normal(audio.shape) * audio).shape == (2, 2, 2048)
+        frames, times = framesets._loud(np.random.default_rng(0).standard_normal(audio.shape) * audio)
+        assert frames.shape == (2, 2, 2048)
+        np.testing.assert_allclose(times, [0.064, 0.32])
 
     def test_a_folder_without_recordings_is_said(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="holds no recordings of single sources"):

@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 
 from networks import OPTIONS, RATE, save_steered, steered_card, train_steered
 from qkgcc import DelayEstimator, InputError
+from qkgcc.calibration import CONTEXT_KEY, Calibration, Context
 from qkgcc.cli import app
+from qkgcc.models import checkpoint
 from qkgcc.models.export import export
 from qkgcc.models.steered import Steered
 from qkgcc.neural import Network
@@ -136,6 +138,26 @@ def test_confidence_is_the_calibrated_probability_of_being_near(path: Path) -> N
         overlap = np.clip(1.5 - np.abs(network.lags - found), 0, 1)
         assert stated == pytest.approx(np.interp(row @ overlap, [0, 0.5, 1], [0, 0.4, 0.95]))
     assert network.calibrated
+
+
+def test_frames_around_support_a_delay(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    context = Context((0.0, 0.5, 1.0), Calibration((0.0, 1.0), (0.0, 1.0)))
+    card = steered_card()
+    card = steered_card(metrics=card.metrics | {CONTEXT_KEY: context.to_card()})
+    model, _ = checkpoint.load(paths[0])
+    assert isinstance(model, Steered)
+    export(model, card, tmp_path / "c.onnx")
+    steady = recording(4.0, seconds=1.0)
+    astray = np.concatenate([steady[:, : RATE // 2], recording(-8.0, seconds=0.05), steady[:, RATE // 2 :]], axis=1)
+    alone = DelayEstimator(paths[1], spacing=0.26, hop=FRAME)(astray, RATE)
+    together = DelayEstimator(tmp_path / "c.onnx", spacing=0.26, hop=FRAME)(astray, RATE)
+    np.testing.assert_array_equal(alone.delay_samples, together.delay_samples)
+    other = np.abs(alone.delay_samples + 8) < 1
+    assert 1 <= other.sum() <= 4
+    assert together.confidence[other].max() < 0.3 < alone.confidence[other].max()
+    assert np.median(together.confidence[~other]) > 0.8
+    one = DelayEstimator(tmp_path / "c.onnx", spacing=0.26)(steady[:, : OPTIONS.frame], RATE)
+    assert one.confidence[0] == pytest.approx(alone.confidence[0])  # nobody around: its own calibration
 
 
 def test_a_constant_offset_changes_nothing(path: Path) -> None:

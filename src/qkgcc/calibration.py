@@ -3,6 +3,9 @@
 A network is too sure, or not sure enough, in a way that depends on how it was trained and on nothing that a user could
 know. So its probability that the delay is within 62.5 microseconds is mapped to the share of answers that were right in
 scenes that it had not seen, by a curve that rises throughout. The curve is data: it stands in the network's card.
+
+A frame is seldom alone. Whether the frames around it, which heard the same source at other moments, support its delay
+says more about it than the frame itself: reverberation and chance mislead each frame in another way.
 """
 
 from collections.abc import Mapping
@@ -18,6 +21,8 @@ Floats = npt.NDArray[np.float64]
 
 KEY = "calibration"
 """Under which a card's metrics hold the curve."""
+CONTEXT_KEY = "calibration_in_context"
+"""Under which they hold that of frames in their recording."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,71 @@ class Calibration:
             return cls(tuple(map(float, curve["stated"])), tuple(map(float, curve["right"])))
         except (KeyError, TypeError, ValueError):
             raise InputError(f"the card's {KEY} is {curve!r}; expected two lists, 'stated' and 'right'") from None
+
+
+@dataclass(frozen=True)
+class Context:
+    """A frame in its recording: the network's probability, and what the frames around it say of the same delay.
+
+    The log-odds of both are added up with weights that are not negative, and the sum is calibrated like a probability:
+    more of either never makes an answer less sure.
+    """
+
+    weights: tuple[float, float, float]
+    """A constant, of the frame's own log-odds, of those of its support."""
+    curve: Calibration
+
+    def __call__(self, own: npt.ArrayLike, support: npt.ArrayLike) -> Floats:
+        """Shape: (N,), (N,) -> (N,)"""
+        return self.curve(_joined(self.weights, own, support))
+
+    @classmethod
+    def fit(cls, own: npt.ArrayLike, support: npt.ArrayLike, right: npt.ArrayLike) -> "Context":
+        """From answers of which it is known whether they are right: logistic regression, then `Calibration.fit`."""
+        from scipy.optimize import minimize
+
+        y = np.asarray(right, dtype=np.float64)
+        odds = np.stack([np.ones(len(y)), _log_odds(own), _log_odds(support)], axis=1)
+
+        def loss(weights: Floats) -> tuple[float, Floats]:
+            score = odds @ weights
+            gradient = odds.T @ (_sigmoid(score) - y) / len(y)
+            return float(np.mean(np.logaddexp(0, score) - y * score)), gradient
+
+        bounds = [(None, None), (0, None), (0, None)]
+        found = minimize(loss, np.array([0.0, 1.0, 1.0]), jac=True, bounds=bounds).x.round(6)
+        weights = (float(found[0]), float(found[1]), float(found[2]))
+        return cls(weights, Calibration.fit(_joined(weights, own, support), y))
+
+    def to_card(self) -> dict[str, list[float]]:
+        return {"weights": list(self.weights), **self.curve.to_card()}
+
+    @classmethod
+    def of_card(cls, metrics: Mapping[str, Any]) -> "Context | None":
+        """That of a card's metrics, if it has one."""
+        given = metrics.get(CONTEXT_KEY)
+        if given is None:
+            return None
+        curve = Calibration.of_card({KEY: given})
+        try:
+            constant, own, support = map(float, given["weights"])
+        except (KeyError, TypeError, ValueError):
+            raise InputError(f"the card's {CONTEXT_KEY} is {given!r}; expected three weights and a curve") from None
+        assert curve is not None
+        return cls((constant, own, support), curve)
+
+
+def _log_odds(probability: npt.ArrayLike) -> Floats:
+    p = np.clip(np.asarray(probability, dtype=np.float64), 1e-4, 1 - 1e-4)
+    return np.asarray(np.log(p) - np.log1p(-p))
+
+
+def _sigmoid(x: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def _joined(weights: tuple[float, float, float], own: npt.ArrayLike, support: npt.ArrayLike) -> Floats:
+    return _sigmoid(weights[0] + weights[1] * _log_odds(own) + weights[2] * _log_odds(support))
 
 
 def reliability(stated: npt.ArrayLike, right: npt.ArrayLike, parts: int = 10) -> list[dict[str, float]]:

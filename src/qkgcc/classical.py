@@ -61,3 +61,13 @@ class Classical:
 
     def beyond(self, evidence: tuple[npt.NDArray[Any], ...]) -> npt.NDArray[Any]:
         return np.full(len(evidence[0]), np.nan)  # no other delays are looked at
+
+    def in_context(
+        self,
+        posterior: npt.NDArray[Any],
+        delay: npt.NDArray[Any],
+        confidence: npt.NDArray[Any],
+        beyond: npt.NDArray[Any],
+        times: npt.NDArray[Any],
+    ) -> npt.NDArray[Any]:
+        return confidence

@@ -22,6 +22,10 @@ Indices = npt.NDArray[np.intp]
 
 REACH = 2
 """Steps either side of the peak that `mean` looks at."""
+WINDOW = 1.0
+"""Seconds around a frame in which others may support its delay."""
+APART = 0.1
+"""Seconds that they are away at least."""
 SEPARATION = 2.0
 """Samples that two sources' delays are apart at least."""
 
@@ -83,6 +87,38 @@ def probability_near(posterior: npt.ArrayLike, delays: npt.ArrayLike, delay: npt
     distance = np.abs(candidates - np.asarray(delay)[..., None])
     share = np.clip((tolerance + step / 2 - distance) / step, 0.0, min(1.0, 2 * tolerance / step))
     return np.asarray((p * share).sum(axis=-1))
+
+
+def support(
+    posterior: npt.ArrayLike, delays: npt.ArrayLike, delay: npt.ArrayLike, times: npt.ArrayLike, tolerance: float
+) -> Array:
+    """The mean probability that the frames around a frame, and it itself, give to its delay; NaN where none is around.
+
+    The frame itself counts as one of them: a single other one is not taken for the word of many. Around are frames at
+    most `WINDOW` seconds away, and `APART` at least: nearer ones hear the same samples.
+
+    Args:
+        times: of the frames, rising, in seconds. A frame without a delay (NaN) neither has support nor gives any.
+    Shape: (T, delays), (delays,), (T,), (T,) -> (T,)
+    """
+    p, candidates = _check(posterior, delays)
+    answer, moments = np.asarray(delay, dtype=np.float64), np.asarray(times, dtype=np.float64)
+    known = np.isfinite(answer)
+    total, count = np.zeros((2, len(answer)))
+    for shift in range(1, len(answer)):
+        away = moments[shift:] - moments[:-shift]
+        if away.min() > WINDOW:
+            break
+        around = (away >= APART) & (away <= WINDOW) & known[shift:] & known[:-shift]
+        first = np.flatnonzero(around)
+        for one, other in ((first, first + shift), (first + shift, first)):
+            total[one] += probability_near(p[other], candidates, answer[one], tolerance)
+            count[one] += 1
+    result = np.full(len(answer), np.nan)
+    some = count > 0
+    own = probability_near(p[some], candidates, answer[some], tolerance)
+    result[some] = (total[some] + own) / (count[some] + 1)
+    return result
 
 
 def peaks(

@@ -78,6 +78,9 @@ class Method(Protocol):
     def beyond(self, evidence: tuple[npt.NDArray[Any], ...]) -> npt.NDArray[Any]:
         """Delays in samples that are impossible, yet more likely than not; NaN where there is none. Shape: (batch,)"""
 
+    def in_context(self, posterior: Any, delay: Any, confidence: Any, beyond: Any, times: Any) -> npt.NDArray[Any]:
+        """Confidences of frames that know of each other. Shape: (T, L), (T,), (T,), (T,), (T,) -> (T,)"""
+
     @property
     def remark(self) -> str | None:
         """What to know about this method as it is used here."""
@@ -189,6 +192,7 @@ class DelayEstimator:
                 total = [a + b for a, b in zip(total, sums, strict=True)] if total else sums
         curve, delay, confidence, beyond, copied = (np.concatenate(column) for column in zip(*parts, strict=True))
         times = self._times(method, recording, len(delay))
+        confidence = np.where(copied, 0.0, method.in_context(curve, delay, confidence, beyond, times))
         answered = int(np.isfinite(delay).sum())
         whole_delay, whole_confidence = math.nan, 0.0
         if answered:

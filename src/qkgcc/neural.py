@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc import decoding
-from qkgcc.calibration import Calibration
+from qkgcc.calibration import Calibration, Context
 from qkgcc.card import Card
 from qkgcc.confidence import TOLERANCE
 from qkgcc.errors import InputError, MissingExtraError
@@ -286,6 +286,25 @@ class Network:
         # so likely that the spacing itself is in doubt.
         _, elsewhere = self._elsewhere(logits)
         return posterior, delay, self.trust * confidence * (1 - elsewhere)
+
+    def in_context(
+        self, posterior: npt.NDArray[Any], delay: Floats, confidence: Floats, beyond: Floats, times: Floats
+    ) -> Floats:
+        """Confidences of the frames of a recording, with what the frames around each say of its delay.
+
+        Those that have none around them keep their own, and so do those whose best delay is an impossible one.
+        Shape: (T, L), (T,), (T,), (T,), (T,) -> (T,)
+        """
+        context = Context.of_card(self.card.metrics)
+        if context is None:
+            return confidence
+        reach = TOLERANCE * self.sample_rate
+        support = decoding.support(posterior, self.lags, delay, times, reach)
+        chosen = np.isfinite(support) & np.isnan(beyond)
+        result = confidence.copy()
+        own = decoding.probability_near(posterior[chosen], self.lags, delay[chosen], reach)
+        result[chosen] = self.trust * context(own, support[chosen])
+        return result
 
     def beyond(self, evidence: tuple[npt.NDArray[Any], ...]) -> npt.NDArray[Any]:
         """Delays larger than any that is possible, where one is more likely than not; NaN elsewhere. Shape: (batch,)"""

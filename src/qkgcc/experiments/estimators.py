@@ -73,15 +73,24 @@ def answers(
     for i, limit in enumerate(limits.tolist()):
         method = limited(limit)
         rows = np.flatnonzero(which == i)
+        curves, beyond = np.empty((len(rows), len(method.lags))), np.empty(len(rows))
         for first in range(0, len(rows), _BATCH):
-            part = rows[first : first + _BATCH]
+            here = slice(first, first + _BATCH)
+            part = rows[here]
             frames: Frames = given.frames[part].astype(np.float64)
             if method.scaling == "utterance":
                 frames = frames / given.levels[part, None, None]
             elif method.scaling == "frame":
                 frames = at_unit_level(frames)
-            curve, delays[part], confidence[part] = method.decode(method.evidence(frames.astype(np.float32)))
-            two[part] = peaks(np.maximum(curve, 0), method.lags, 2)[0]
+            evidence = method.evidence(frames.astype(np.float32))
+            curves[here], delays[part], confidence[part] = method.decode(evidence)
+            beyond[here] = method.beyond(evidence)
+            two[part] = peaks(np.maximum(curves[here], 0), method.lags, 2)[0]
             if progress is not None:
                 progress(len(part))
+        if method.kind == "posterior":
+            for sequence in np.unique(given.sequences[rows]):
+                of = np.flatnonzero(given.sequences[rows] == sequence)
+                at = rows[of]
+                confidence[at] = method.in_context(curves[of], delays[at], confidence[at], beyond[of], given.times[at])
     return Answers(delays, confidence, two)

@@ -58,6 +58,10 @@ class FrameSet:
     """(N,) standard deviation of channel 1 over the recording, as far as it is known: the paper's scaling."""
     groups: npt.NDArray[np.int64]
     """(N,) the scene or file: frames of one are alike."""
+    sequences: npt.NDArray[np.int64]
+    """(N,) the pair of channels of one recording: frames of one are in order, and may support each other."""
+    times: Floats
+    """(N,) of the frames in their recordings, in seconds."""
 
     def __len__(self) -> int:
         return len(self.delays)
@@ -65,7 +69,7 @@ class FrameSet:
     @property
     def columns(self) -> tuple[Any, ...]:
         """All arrays, in the order of the fields."""
-        return self.frames, self.delays, self.limits, self.levels, self.groups
+        return self.frames, self.delays, self.limits, self.levels, self.groups, self.sequences, self.times
 
 
 def general_test(engine: str, cache: Path | None = None) -> FrameSet:
@@ -83,6 +87,8 @@ def general_test(engine: str, cache: Path | None = None) -> FrameSet:
         np.repeat(limits, each),
         np.repeat(np.maximum(level, 1e-5), each),
         np.repeat(np.arange(scenes), each),
+        np.repeat(np.arange(scenes), each),
+        np.tile((np.array(benchmark.manifest["frames"]) + 0.5) * FRAME / RATE, scenes),
     )
 
 
@@ -112,7 +118,9 @@ def paper_cell(benchmark: Benchmark, engine: str, snr: int, t60: float, cache: P
     limit = float(np.linalg.norm(np.diff(paper.TEST_MICROPHONES, axis=0))) * RATE / SPEED_OF_SOUND
     groups = np.repeat(np.arange(len(benchmark.ids)), FRAMES)
     # The frames are scaled by their utterances as they are.
-    return FrameSet(benchmark.name, frames, benchmark.delays(t60), np.full(count, limit), np.ones(count), groups)
+    times = np.tile((np.arange(FRAMES) + 0.5) * FRAME / RATE, len(benchmark.ids))
+    levels = np.ones(count)
+    return FrameSet(benchmark.name, frames, benchmark.delays(t60), np.full(count, limit), levels, groups, groups, times)
 
 
 def respeaker(root: Path) -> FrameSet:
@@ -125,16 +133,16 @@ def respeaker(root: Path) -> FrameSet:
     single = [path for path in paths if re.fullmatch(r"a\d+e\d+", path.parent.parent.name)]
     if not single:
         raise InputError(f"{root}/real/respeaker holds no recordings of single sources, such as a180e20/50cm/x.flac")
-    parts = []
+    parts: list[FrameSet] = []
     for number, path in enumerate(single):
         azimuth, elevation = (np.radians(float(x)) for x in re.findall(r"\d+", path.parent.parent.name))
         direction = np.array([np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), 0.0])
         audio = _read(path)
-        frames = _loud(audio)
+        frames, times = _loud(audio)
         for a, b in itertools.combinations(range(4), 2):
             true = (RESPEAKER[b] - RESPEAKER[a]) @ direction * RATE / SPEED_OF_SOUND
             limit = float(np.linalg.norm(RESPEAKER[b] - RESPEAKER[a])) * RATE / SPEED_OF_SOUND
-            parts.append(_part(frames[:, [a, b]], true, limit, float(audio[a].std()), number))
+            parts.append(_part(frames[:, [a, b]], times, true, limit, float(audio[a].std()), number, len(parts)))
     return _joined("respeaker", parts)
 
 
@@ -157,9 +165,8 @@ def surrey(root: Path, bank: Bank, snr: float) -> FrameSet:
             key = np.array(noise.keys(stream(f"surrey/{turn}", round(snr)), 2))
             size = np.sqrt(np.mean(heard**2)) * 10 ** (-snr / 20)
             audio = heard + size * noise.white(key, np.zeros((), dtype=np.int64), heard.shape[-1])
-            parts.append(
-                _part(_loud(audio), float(true[direction]), HEAD_LIMIT * RATE, float(audio[0].std()), direction)
-            )
+            about = float(true[direction]), HEAD_LIMIT * RATE, float(audio[0].std())
+            parts.append(_part(*_loud(audio), *about, direction, turn))
     return _joined(f"surrey, {snr:g} dB", parts)
 
 
@@ -175,21 +182,42 @@ def dry(bank: Bank, t60: float, pairs: int = 1500) -> FrameSet:
     limit = float(np.linalg.norm(np.diff(paper.TEST_MICROPHONES, axis=0))) * RATE / SPEED_OF_SOUND
     count = int(heard.sum())
     true = drawn.delay()[heard]
+    alone = np.arange(count)
     return FrameSet(
-        f"dry, T60 {t60:g} s", frames.numpy()[heard], true, np.full(count, limit), np.ones(count), np.arange(count)
+        f"dry, T60 {t60:g} s",
+        frames.numpy()[heard],
+        true,
+        np.full(count, limit),
+        np.ones(count),
+        alone,
+        alone,
+        np.zeros(count),
     )
 
 
-def _loud(audio: Floats) -> npt.NDArray[np.float32]:
-    """Back-to-back frames that are louder than half the recording. Shape: (M, n) -> (frames, M, 2048)"""
+def _loud(audio: Floats) -> tuple[npt.NDArray[np.float32], Floats]:
+    """Back-to-back frames that are louder than half the recording, and their times.
+
+    Shape: (M, n) -> (frames, M, 2048), (frames,)
+    """
     count = audio.shape[-1] // FRAME
     frames = audio[:, : count * FRAME].reshape(len(audio), count, FRAME).transpose(1, 0, 2)
-    return np.asarray(frames[frames.std(axis=(1, 2)) > 0.5 * audio.std()], dtype=np.float32)
+    loud = frames.std(axis=(1, 2)) > 0.5 * audio.std()
+    return np.asarray(frames[loud], dtype=np.float32), (np.flatnonzero(loud) + 0.5) * FRAME / RATE
 
 
-def _part(frames: npt.NDArray[np.float32], true: float, limit: float, level: float, group: int) -> FrameSet:
-    delays, limits, levels = np.repeat([[true], [limit], [max(level, 1e-5)]], len(frames), axis=1)
-    return FrameSet("", frames, delays, limits, levels, np.full(len(frames), group))
+def _part(
+    frames: npt.NDArray[np.float32],
+    times: Floats,
+    true: float,
+    limit: float,
+    level: float,
+    group: int,
+    sequence: int,
+) -> FrameSet:
+    count = len(frames)
+    delays, limits, levels = np.repeat([[true], [limit], [max(level, 1e-5)]], count, axis=1)
+    return FrameSet("", frames, delays, limits, levels, np.full(count, group), np.full(count, sequence), times)
 
 
 def _joined(name: str, parts: list[FrameSet]) -> FrameSet:

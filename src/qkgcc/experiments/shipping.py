@@ -14,15 +14,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from rich.progress import Progress
 
-from qkgcc.calibration import KEY, Calibration, expected_calibration_error
+from qkgcc import decoding
+from qkgcc.calibration import CONTEXT_KEY, KEY, Calibration, Context, expected_calibration_error
 from qkgcc.card import Card
 from qkgcc.confidence import TOLERANCE
 from qkgcc.data.banks import Bank
 from qkgcc.decoding import DECODERS
 from qkgcc.errors import InputError
+from qkgcc.estimate import at_unit_level
 from qkgcc.experiments.estimators import answers, of_model
 from qkgcc.experiments.framesets import RATE, FrameSet
 from qkgcc.models import checkpoint
@@ -36,6 +39,7 @@ WEIGHTS = Path(__file__).parent.parent / "weights"
 SCENES = 1500
 FRAMES = 10
 """Of each scene."""
+_EVERY = 0.128  # seconds from one frame to the next
 _FIRST = 1 << 41  # index of the first scene: neither a training nor its validation has that many
 
 
@@ -51,12 +55,18 @@ def unseen_frames(banks: Sequence[Bank], scenes: int, *, progress: Callable[[int
     # The training's limits are a sample more than the spacing's, as are the candidates of a network in use.
     limit = np.maximum(limits.numpy().astype(np.float64) - 1, 1)
     groups = np.repeat(np.arange(scenes), FRAMES)
-    return FrameSet("unseen", frames.numpy(), delays.numpy().astype(np.float64), limit, np.ones(count), groups)
+    # Frames of a scene lie anywhere in its two seconds. They are taken as if they followed each other, with pauses in
+    # every other pair of scenes: recordings have many frames around one, or few.
+    every = np.where(np.arange(scenes) // 2 % 2 == 0, _EVERY, 3 * _EVERY)
+    times = (every[:, None] * np.arange(FRAMES)).ravel()
+    true = delays.numpy().astype(np.float64)
+    return FrameSet("unseen", frames.numpy(), true, limit, np.ones(count), groups, groups, times)
 
 
 def calibrated(model: Steered, card: Card, given: FrameSet) -> Card:
     """The card with its decoder and its calibration; half of the scenes choose, the other half measures."""
-    bare = dataclasses.replace(card, metrics={k: v for k, v in card.metrics.items() if k not in (KEY, "decoder")})
+    old = (KEY, CONTEXT_KEY, "decoder")
+    bare = dataclasses.replace(card, metrics={k: v for k, v in card.metrics.items() if k not in old})
     fitted = given.groups % 2 == 0
     true, within = given.delays, TOLERANCE * RATE + 1e-6
     found = {name: answers(of_model(TorchModel(model, bare), name), given) for name in DECODERS}
@@ -66,13 +76,20 @@ def calibrated(model: Steered, card: Card, given: FrameSet) -> Card:
     stated, hits = found[decoder].confidence, np.abs(found[decoder].delays - true) <= within
     curve = Calibration.fit(stated[fitted], hits[fitted])
     error = expected_calibration_error(curve(stated[~fitted]), hits[~fitted])
+    support = _support(TorchModel(model, bare), decoder, given)
+    around = np.isfinite(support)
+    context = Context.fit(stated[fitted & around], support[fitted & around], hits[fitted & around])
+    measuring = ~fitted & around
+    error_in_context = expected_calibration_error(context(stated[measuring], support[measuring]), hits[measuring])
     measured = {
         "decoder": decoder,
         KEY: curve.to_card(),
+        CONTEXT_KEY: context.to_card(),
         "unseen": {
             "frames": int((~fitted).sum()),
             "acc62us": round(100 * float(hits[~fitted].mean()), 2),
             "expected_calibration_error": round(error, 4),
+            "expected_calibration_error_in_context": round(error_in_context, 4),
             "median_error": {
                 name: round(float(np.median(np.abs(answer.delays - true)[right & ~fitted])), 4)
                 for name, answer in found.items()
@@ -80,6 +97,18 @@ def calibrated(model: Steered, card: Card, given: FrameSet) -> Card:
         },
     }
     return dataclasses.replace(bare, metrics=bare.metrics | measured)
+
+
+def _support(model: TorchModel, decoder: str, given: FrameSet) -> npt.NDArray[np.float64]:
+    """What the frames around each frame say of its delay. Shape: (N,)"""
+    result = np.full(len(given), np.nan)
+    limited = of_model(model, decoder)
+    for sequence in np.unique(given.sequences):
+        rows = np.flatnonzero(given.sequences == sequence)
+        method = limited(float(given.limits[rows[0]]))
+        posterior, delay, _ = method.decode(method.evidence(at_unit_level(given.frames[rows])))
+        result[rows] = decoding.support(posterior, method.lags, delay, given.times[rows], TOLERANCE * RATE)
+    return result
 
 
 def ship(path: Path, name: str, given: FrameSet, folder: Path = WEIGHTS) -> Card:
@@ -113,7 +142,7 @@ def main() -> None:
         banks = [Bank.load(bank) for bank in arguments.bank]
         given = unseen_frames(banks, arguments.scenes, progress=lambda count: progress.advance(bar, count))
     card = ship(arguments.checkpoint, arguments.name, given, arguments.out)
-    print({key: card.metrics[key] for key in ("decoder", KEY, "unseen")})
+    print({key: card.metrics[key] for key in ("decoder", KEY, CONTEXT_KEY, "unseen")})
 
 
 if __name__ == "__main__":
