@@ -58,7 +58,7 @@ def unseen_frames(banks: Sequence[Bank], scenes: int, *, progress: Callable[[int
     # Frames of a scene lie anywhere in its two seconds. They are taken as if they followed each other, with pauses in
     # every other pair of scenes: recordings have many frames around one, or few.
     every = np.where(np.arange(scenes) // 2 % 2 == 0, _EVERY, 3 * _EVERY)
-    times = (every[:, None] * np.arange(FRAMES)).ravel()
+    times: npt.NDArray[np.float64] = np.outer(every, np.arange(FRAMES, dtype=np.float64)).ravel()
     true = delays.numpy().astype(np.float64)
     return FrameSet("unseen", frames.numpy(), true, limit, np.ones(count), groups, groups, times)
 
