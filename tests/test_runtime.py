@@ -77,15 +77,19 @@ def test_no_answer_beyond_what_the_spacing_allows(path: Path, spacing: float) ->
     assert abs(answer.summary.delay_samples - true) < 0.2
 
 
-@pytest.mark.parametrize(("spacing", "true"), [(0.08, 9.0), (0.03, 10.4), (0.03, -10.4), (0.05, 3.5)])
-def test_a_wrong_spacing_is_noticed(path: Path, spacing: float, true: float) -> None:
+@pytest.mark.parametrize(
+    ("spacing", "true", "most"),
+    [(0.08, 9.0, 0.05), (0.03, 10.4, 0.05), (0.03, -10.4, 0.05), (0.05, 3.5, 0.4)],  # the last is off by a sample only
+)
+def test_a_wrong_spacing_is_noticed(path: Path, spacing: float, true: float, most: float) -> None:
     right = DelayEstimator(path, spacing=0.26)(recording(true), RATE)
     wrong = DelayEstimator(path, spacing=spacing)(recording(true), RATE)
     assert right.warnings == ()
     assert len(wrong.warnings) == 1
     (said,) = re.findall(r"such as ([+-][0-9.]+) ms", wrong.warnings[0])
     assert float(said) == pytest.approx(1000 * true / RATE, abs=0.02)
-    assert np.median(wrong.confidence) < 0.4 < np.median(right.confidence)
+    assert np.median(wrong.confidence) < most
+    assert np.median(right.confidence) > 0.6
     assert json.loads(wrong.to_json())["warnings"] == list(wrong.warnings)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -172,7 +173,7 @@ class Network:
         as_made = self.frame == self.card.frame and self.trust == 1 and self.bins is None
         return self._calibration is not None and as_made and self.decoder == self.card.metrics.get("decoder", "argmax")
 
-    @property
+    @cached_property
     def _calibration(self) -> Calibration | None:
         return Calibration.of_card(self.card.metrics)
 
@@ -325,7 +326,7 @@ class Network:
         calibration = self._calibration
         return stated if calibration is None else calibration(stated)
 
-    @property
+    @cached_property
     def _possible(self) -> npt.NDArray[np.bool_]:
         spare = (len(self.candidates) - len(self.lags)) // 2
         within = np.zeros(len(self.candidates), dtype=bool)

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     import onnxruntime
 
 PROBE_KEY = "qkgcc-probe"
-"""The metadata key of the logits of `probe`, JSON: numbers that only these weights give."""
+"""The metadata key of the logits of a probe frame, JSON: numbers that only these weights give."""
 PROBE_TOLERANCE = 1e-3
 """Of the largest logit: more than processors differ, less than damage makes."""
 _BATCH = 16  # frames at once: their maps stay in a core's cache
 
 
-def probe(frame: int) -> npt.NDArray[np.float32]:
-    """Noise that channel 1 hears 5 samples later, the same on every machine. Shape: (1, 2, frame)"""
-    noise = normal(stream("probe", 0), np.arange(frame + 5, dtype=np.int64))
-    return np.stack([noise[:-5], noise[5:]])[None].astype(np.float32)
+def probe_frames(count: int, frame: int) -> npt.NDArray[np.float32]:
+    """Noise that channel 1 hears 5 samples later, the same on every machine. Shape: (count, 2, frame)"""
+    noise = normal(stream("probe", 0), np.arange(count * (frame + 5), dtype=np.int64)).reshape(count, frame + 5)
+    return np.stack([noise[:, :-5], noise[:, 5:]], axis=1)
 
 
 class OnnxModel:
@@ -84,7 +84,7 @@ class OnnxModel:
         if remembered is None:
             return
         expected = np.array(json.loads(remembered))
-        found = self.logits(probe(self.card.frame), None, np.asarray(self.card.delays, dtype=np.float64))[0]
+        found = self.logits(probe_frames(1, self.card.frame), None, np.asarray(self.card.delays, dtype=np.float64))[0]
         if not np.allclose(found, expected, atol=PROBE_TOLERANCE * np.abs(expected).max()):
             raise InputError(f"{path}: the weights are damaged, a known frame gets another answer: get the file again")
 

@@ -37,7 +37,7 @@ def estimate(
         typer.Argument(help="Recordings or folders of them; - reads a WAV from standard input.", readable=False),
     ],
     method: Annotated[
-        str, typer.Option("--method", "-m", help="One of `qkgcc methods`, or the path of a checkpoint.")
+        str, typer.Option("--method", "-m", help="One of `qkgcc methods`, or a network: a checkpoint, or ONNX.")
     ] = "phat",
     channels: Annotated[tuple[int, int], typer.Option(help="The two channels, counted from 0.")] = (0, 1),
     pairs: Annotated[

@@ -11,6 +11,7 @@ from qkgcc.calibration import expected_calibration_error, reliability
 from qkgcc.experiments import general, results
 from qkgcc.experiments.general import unpacked
 
+OURS = ("general", "general-small")
 REFERENCE = "gcc-phat"
 ENOUGH = 400
 """Frames of a cell that a judgement of it takes."""
@@ -64,13 +65,13 @@ def error_lines(folder: Path) -> Lines:
     return lines
 
 
-def claim_lines(folder: Path, ours: Sequence[str] = ("general", "general-small")) -> Lines:
+def claim_lines(folder: Path) -> Lines:
     """Our models less the others, in points, on `general-test` and `paper-test`."""
     rows = read(folder)
     lines = [["difference", "general-test, 62.5 us", "general-test, 10 cm", "paper-test, 10 cm"]]
-    for better in ours:
+    for better in OURS:
         for worse in _methods(rows):
-            if worse in ours or better not in _methods(rows):
+            if worse in OURS or better not in _methods(rows):
                 continue
             wide = [row for row in rows if row["set"] != "general-test" or _is_wide(row)]
             cells = [
@@ -82,11 +83,11 @@ def claim_lines(folder: Path, ours: Sequence[str] = ("general", "general-small")
     return lines
 
 
-def nowhere_worse_lines(folder: Path, ours: Sequence[str] = ("general", "general-small")) -> Lines:
+def nowhere_worse_lines(folder: Path) -> Lines:
     """In how many cells a model is worse than GCC-PHAT, and where it comes nearest to it."""
     rows = read(folder)
     lines = [["model", "set", "cells", f"of {ENOUGH} frames or more", "worse", "least gain (62.5 us), interval, cell"]]
-    for better in ours:
+    for better in OURS:
         for name in general.SETS:
             pairs = [(row, _same_cell(rows, row, REFERENCE)) for row in rows if row["method"] == better]
             pairs = [(a, b) for a, b in pairs if a["set"] == name and b is not None]
@@ -100,9 +101,9 @@ def nowhere_worse_lines(folder: Path, ours: Sequence[str] = ("general", "general
     return lines
 
 
-def calibration_lines(folder: Path, method: str = "general") -> Lines:
+def calibration_lines(folder: Path) -> Lines:
     """Stated and true share of right answers in each tenth of the confidence."""
-    rows = [row for row in read(folder) if row["method"] == method and row["confidence"] is not None]
+    rows = [row for row in read(folder) if row["method"] == OURS[0] and row["confidence"] is not None]
     lines = [["set", "confidence", "frames", "stated", "right", "difference"]]
     for name in general.SETS:
         stated, right = _confidences(rows, name)

@@ -20,7 +20,7 @@ from qkgcc.card import Card
 from qkgcc.data.banks import Bank
 from qkgcc.errors import InputError
 from qkgcc.models import checkpoint
-from qkgcc.simulate.draws import normal, stream
+from qkgcc.runtime import probe_frames
 from qkgcc.train import config as configs
 from qkgcc.train.data import set_hash
 
@@ -33,11 +33,11 @@ _FRAMES = 64  # on which half precision is compared with what was trained
 def keep(path: Path, name: str, folder: Path, seconds: float) -> Path:
     """A trained checkpoint in half precision: in `folder`, or beside the trained one if it is large."""
     model, card = checkpoint.load(path)
-    before = _logits(model, probe_frames(_FRAMES, card.frame))
+    before = _logits(model, _FRAMES, card.frame)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(parameter.half().float())
-    after = _logits(model, probe_frames(_FRAMES, card.frame))
+    after = _logits(model, _FRAMES, card.frame)
     remembered: dict[str, Any] = {
         "seconds": round(seconds, 1),
         "probe": after[0].tolist(),
@@ -55,16 +55,10 @@ def keep(path: Path, name: str, folder: Path, seconds: float) -> Path:
     return half.replace(folder / half.name)
 
 
-def probe_frames(count: int, frame: int) -> Tensor:
-    """Noise that the second channel hears 5 samples earlier: the same on every machine. Shape: (count, 2, frame)"""
-    noise = normal(stream("probe", 0), np.arange(count * (frame + 5), dtype=np.int64)).reshape(count, frame + 5)
-    return torch.from_numpy(np.stack([noise[:, :-5], noise[:, 5:]], axis=1))
-
-
 def probe_error(model: nn.Module, card: Card) -> float:
     """How far the logits of the probe are from those that the card remembers, relative to their size."""
     then = torch.tensor(card.metrics["probe"])
-    now = _logits(model, probe_frames(1, card.frame))[0]
+    now = _logits(model, 1, card.frame)[0]
     return float((now - then).abs().max() / then.abs().max())
 
 
@@ -100,7 +94,9 @@ def check_card(path: Path, card: Card, method: str, seed: int | None, bank: Bank
             raise InputError(f"{path} is not {method}-{seed}: its {field} is {found!r}, expected {wanted!r}")
 
 
-def _logits(model: nn.Module, frames: Tensor) -> Tensor:
+def _logits(model: nn.Module, count: int, frame: int) -> Tensor:
+    """Of the first `count` probe frames."""
+    frames = torch.from_numpy(probe_frames(count, frame))
     with torch.inference_mode():
         logits: Tensor = model(frames.to(next(model.parameters()).device)).float().cpu()
     return logits

@@ -32,7 +32,7 @@ from qkgcc.files import write_whole
 from qkgcc.models.folding import fold
 from qkgcc.models.matching import TILE, center_symmetric_antisymmetric
 from qkgcc.models.steered import Steered
-from qkgcc.runtime import PROBE_KEY, probe
+from qkgcc.runtime import PROBE_KEY, probe_frames
 
 OPSET = 20
 """The first that has GELU."""
@@ -47,7 +47,7 @@ def export(model: Steered, card: Card, path: Path) -> None:
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=_IR)
     proto.producer_name = "qkgcc"
     with torch.no_grad():
-        known = model.cpu()(torch.from_numpy(probe(card.frame)))[0]
+        known = model.cpu()(torch.from_numpy(probe_frames(1, card.frame)))[0]
     helper.set_model_props(proto, {KEY: card.to_json(), PROBE_KEY: json.dumps(known.tolist())})
     onnx.checker.check_model(proto, full_check=True)
     content = proto.SerializeToString(deterministic=True)
