@@ -27,7 +27,7 @@ from qkgcc.simulate import paper
 from qkgcc.simulate.frames import Sources, paper_frames
 
 CHECKPOINTS = Path(__file__).parent.parent / "checkpoints"
-METHODS = ("gcc-phat", "ngcc", "qkgcc")
+METHODS = ("gcc-phat", "ngcc", "qkgcc", "qkgcc-smooth")
 SEED = 7777  # of pairs that no training has
 KILOBITS = 24  # of the copies that the training speech was made from
 ROOMS = {

@@ -79,17 +79,26 @@ def _write_numbers(shop: Workshop, name: str, rows: list[dict[str, Any]], benchm
         results.write(shop.results / f"{name}.json", name, rows, about)
 
 
+_ANALYSED = {"qkgcc": "QK-GCC", "qkgcc-smooth": "positions from 65 rows"}
+"""The networks of Figure 3, a row of panels each: the paper's, and the variant that cannot learn bin by bin."""
+
+
 def _interpretability(shop: Workshop) -> Figure:
-    """Figure 3, of the representative QK-GCC. Its numbers are kept in results/fig3.json."""
+    """Figure 3, of the representative seed. Its numbers are kept in results/fig3.json."""
     content = results.read(shop.results / "fig3.json")
-    path = shop.checkpoints / f"qkgcc-{catalog.REPRESENTATIVE}.safetensors"
-    fresh = content is not None and (not path.exists() or content["rows"][0]["checkpoint"] == kept.weights_hash(path))
-    if shop.from_checkpoints or content is None or not fresh:
-        numbers = _analysed(shop, path)
+    paths = {method: shop.checkpoints / f"{method}-{catalog.REPRESENTATIVE}.safetensors" for method in _ANALYSED}
+    if content is None or shop.from_checkpoints or not _same_weights(content["rows"], paths):
+        rows = _analysed(shop, paths)
     else:
-        (numbers,) = content["rows"]
-    figure = new_figure((12, 3.8))
-    left, middle, right = figure.subplots(1, 3)
+        rows = content["rows"]
+    figure = new_figure((12, 3.8 * len(rows)))
+    for panels, numbers in zip(figure.subplots(len(rows), 3), rows, strict=True):
+        _panels(panels, numbers)
+    return figure
+
+
+def _panels(panels: Any, numbers: dict[str, Any]) -> None:
+    left, middle, right = panels
     kilohertz = np.array(numbers["frequency"]) / 1000
     left.plot(
         kilohertz, numbers["norm_product"], color="C0", alpha=0.3, linewidth=0.6, label="mean |q| |k|, bin by bin"
@@ -100,37 +109,46 @@ def _interpretability(shop: Workshop) -> Figure:
     other.plot(kilohertz, numbers["coherence"], color="C1", linewidth=1)
     left.plot([], [], color="C1", label="coherence between the channels")
     other.set_ylabel("magnitude-squared coherence")
-    left.set_title(f"(a) r = {numbers['pearson']:.2f}, smoothed {numbers['pearson_smoothed']:.2f}", loc="left")
+    pearson = f"r = {numbers['pearson']:.2f}, smoothed {numbers['pearson_smoothed']:.2f}"
+    left.set_title(f"(a) {_ANALYSED[numbers['method']]}: {pearson}", loc="left", fontsize="medium")
     left.legend(loc="upper right", fontsize="small")
     energy = np.array(numbers["offset_energy"])
     radius = energy.shape[1] // 2
     for head, row in enumerate(energy):
         middle.plot(np.arange(-radius, radius + 1), row, ".-", label=f"head {head + 1}")
     middle.set(xlabel="offset in bins", ylabel="energy of C / largest")
-    middle.set_title("(b)", loc="left")
+    middle.set_title("(b)", loc="left", fontsize="medium")
     middle.legend()
     shares, base = np.array(numbers["shares"]), np.zeros(len(energy))
     for i, part in enumerate(("center", "symmetric", "antisymmetric")):
         right.bar(np.arange(1, len(energy) + 1), shares[:, i], bottom=base, label=part)
         base = base + shares[:, i]
     right.set(xlabel="head", ylabel="share of the energy", ylim=(0, 1.2))
-    right.set_title("(c)", loc="left")
+    right.set_title("(c)", loc="left", fontsize="medium")
     right.legend(ncols=3, fontsize="x-small", loc="upper center", columnspacing=0.8, handlelength=1)
-    return figure
 
 
-def _analysed(shop: Workshop, path: Path) -> dict[str, Any]:
-    model, card = checkpoint.load(path)
-    kept.check_card(path, card, "qkgcc", catalog.REPRESENTATIVE, shop.bank("test-clean"))
+def _same_weights(rows: list[dict[str, Any]], paths: dict[str, Path]) -> bool:
+    """Whether these numbers are those of the checkpoints that are there."""
+    known = {row["method"]: row["checkpoint"] for row in rows}
+    there = {method: kept.weights_hash(path) for method, path in paths.items() if path.exists()}
+    return known | there == known and set(known) == set(paths)
+
+
+def _analysed(shop: Workshop, paths: dict[str, Path]) -> list[dict[str, Any]]:
     benchmark, engine = Benchmark.named("paper-test"), shop.engine or best_engine()
     render(benchmark, engine, shop)
     rows = (np.arange(0, len(benchmark.ids), EVERY)[:, None] * FRAMES + np.arange(FRAMES)).ravel()
     cells = [load_cell(benchmark, engine, snr, t60, shop.cache)[rows] for t60 in T60S for snr in SNRS]
-    bar = shop.track("figure 3", len(cells) * len(rows) // FRAMES)
-    found = analyse(model, cells, device=shop.device, progress=bar)  # type: ignore[arg-type]
-    numbers = {"checkpoint": kept.weights_hash(path)} | found
-    _write_numbers(shop, "fig3", [numbers], {benchmark.name: benchmark.hash}, engine)
-    return numbers
+    found = []
+    for method, path in paths.items():
+        model, card = checkpoint.load(path)
+        kept.check_card(path, card, method, catalog.REPRESENTATIVE, shop.bank("test-clean"))
+        bar = shop.track(f"figure 3, {method}", len(cells) * len(rows) // FRAMES)
+        numbers = analyse(model, cells, device=shop.device, progress=bar)  # type: ignore[arg-type]
+        found.append({"method": method, "checkpoint": kept.weights_hash(path)} | numbers)
+    _write_numbers(shop, "fig3", found, {benchmark.name: benchmark.hash}, engine)
+    return found
 
 
 # Figure 1
