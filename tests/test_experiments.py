@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -192,7 +193,14 @@ def test_a_missing_bank_and_unknown_choices_are_one_sentence(shop: reproduce.Wor
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("name", "qkgcc-1"), ("seed", 1), ("options", {"radius": 0}), ("data_hash", "0" * 64)],
+    [
+        ("name", "qkgcc-1"),
+        ("architecture", "ngcc"),
+        ("seed", 1),
+        ("options", {"radius": 0}),
+        ("delays", (0.0, 1.0)),
+        ("data_hash", "0" * 64),
+    ],
 )
 def test_a_checkpoint_of_another_training_is_refused(
     shop: reproduce.Workshop, field: str, value: object, monkeypatch: pytest.MonkeyPatch
@@ -206,6 +214,28 @@ def test_a_checkpoint_of_another_training_is_refused(
     wrong = dataclasses.replace(right, **{field: card.options | value if field == "options" else value})
     with pytest.raises(InputError, match=f"is not qkgcc-0: its {field} is"):
         kept.check_card(path, wrong, "qkgcc", 0, bank)
+
+
+def test_a_checkpoint_of_another_network_in_the_place_of_one_is_named(shop: reproduce.Workshop) -> None:
+    keep_fresh(shop, "pgcc", 0).replace(shop.checkpoints / "qkgcc-0.safetensors")
+    shop.methods, shop.seeds = ["qkgcc"], [0]
+    with pytest.raises(InputError, match=r"qkgcc-0\.safetensors is not qkgcc-0: its name is 'pgcc-0'"):
+        reproduce.fill(catalog.table("table1"), shop)
+
+
+def test_a_damaged_checkpoint_is_named(shop: reproduce.Workshop) -> None:
+    path = keep_fresh(shop, "qkgcc", 0)
+    path.write_bytes(path.read_bytes()[:-1000])
+    shop.methods, shop.seeds = ["qkgcc"], [0]
+    with pytest.raises(InputError, match=r"qkgcc-0\.safetensors is not a safetensors file, or is damaged"):
+        reproduce.fill(catalog.table("table1"), shop)
+
+
+def test_what_has_no_checkpoint_is_said(shop: reproduce.Workshop) -> None:
+    said: list[str] = []
+    shop.methods, shop.seeds, shop.from_checkpoints, shop.say = ["qkgcc"], [2], True, said.append
+    reproduce.fill(catalog.table("table1"), shop)
+    assert said == [f"there is no checkpoint qkgcc-2.safetensors in {shop.checkpoints} or {shop.runs}"]
 
 
 def test_figures_of_other_weights_are_computed_again(shop: reproduce.Workshop) -> None:
@@ -255,8 +285,13 @@ def test_documents_hold_the_figures_of_the_results(name: str) -> None:
     assert report.filled(text, ROOT / "results") == text, "run: python -m qkgcc.experiments.report"
 
 
-def test_stored_figures_are_those_of_the_kept_checkpoints() -> None:
-    content = results.read(ROOT / "results" / "table1.json")
+@pytest.mark.parametrize("name", catalog.TABLES)
+def test_stored_figures_are_those_of_the_kept_checkpoints(name: str) -> None:
+    content = results.read(ROOT / "results" / f"{name}.json")
+    trained = {one["checkpoint"]: one["training"]["seconds"] for one in _seeds(content) if one.get("training")}
+    assert content["seconds"] == pytest.approx(
+        sum(trained.values()) + sum(one["seconds"] for one in _seeds(content)), abs=0.1
+    )
     for found in content["rows"]:
         for one in found["seeds"]:
             path = ROOT / "checkpoints" / f"{found['method']}-{one['seed']}.safetensors"
@@ -266,6 +301,21 @@ def test_stored_figures_are_those_of_the_kept_checkpoints() -> None:
             pooled = np.average([cell["acc10cm"] for cell in one["cells"]], weights=[c["n"] for c in one["cells"]])
             assert one["acc10cm"] == pytest.approx(pooled, abs=0.01)
             assert one["acc10cm"] == pytest.approx(np.mean(one["by_source"]["all"]), abs=0.01)
+
+
+def _seeds(content: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for row in content["rows"] for one in row["seeds"]]
+
+
+def test_drawn_figures_are_those_of_the_tables_and_the_checkpoints() -> None:
+    table1, fig2 = (results.read(ROOT / "results" / f"{name}.json") for name in ("table1", "fig2"))
+    for line in fig2["rows"]:
+        expected = report.curve(results.find(table1, "paper-test", line["method"]), line["axis"])
+        assert (line["at"], line["mean"]) == (list(expected), list(expected.values()))
+    assert len(fig2["rows"]) == 2 * len(catalog.table("table1").methods)
+    fig3 = results.read(ROOT / "results" / "fig3.json")
+    for row in fig3["rows"]:
+        assert row["checkpoint"] == kept.weights_hash(ROOT / "checkpoints" / f"{row['method']}-0.safetensors")
 
 
 # Kept checkpoints

@@ -381,6 +381,26 @@ def test_too_large_a_batch_says_which_fits(
         trainer.run()
 
 
+def test_validation_takes_no_more_at_once_than_fits(
+    tmp_path: Path, sets: tuple, quick: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that trains must not fail in its epoch's validation, which takes more frames at once."""
+    trainer = Trainer(quick, tmp_path, sets=sets)
+    expected = trainer.validate()
+    real = type(trainer.model).forward
+    sizes = []
+
+    def forward(self: torch.nn.Module, frames: torch.Tensor, bins: None = None) -> torch.Tensor:
+        if len(frames) > quick.batch:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        sizes.append(len(frames))
+        return real(self, frames, bins)
+
+    monkeypatch.setattr(type(trainer.model), "forward", forward)
+    assert trainer.validate()["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    assert sum(sizes) == len(sets[1])
+
+
 def test_what_is_wrong_is_said_before_rooms_are_made(
     tmp_path: Path, quick: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -408,7 +428,7 @@ def test_a_bank_is_asked_for(quick: Config) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_missing_gpu_is_said(tmp_path: Path, quick: Config) -> None:
-    with pytest.raises(InputError, match="no CUDA device"):
+    with pytest.raises(InputError, match="there is no device"):
         Trainer(quick, tmp_path, device="cuda")
 
 
@@ -428,7 +448,7 @@ def test_rows_of_tables_differ_from_the_paper_only_where_they_should() -> None:
     assert (base.pairs, base.batch, base.epochs, base.learning_rate, base.swap) == (110_000, 32, 30, 1e-3, True)
     for name in configs.names():
         config = configs.load(name)
-        if name == "tiny":
+        if name == "tiny" or config.distribution == "general":
             continue
         same = ("pairs", "batch", "epochs", "learning_rate", "swap", "data_seed", "t60", "snr", "sources")
         assert all(getattr(config, field) == getattr(base, field) for field in same), name

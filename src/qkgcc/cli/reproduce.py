@@ -10,8 +10,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from qkgcc.cli.tables import console, progress_bar
-from qkgcc.errors import MissingExtraError
-from qkgcc.interrupts import INTERRUPTED, stop_requests
+from qkgcc.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from qkgcc.experiments.reproduce import Workshop
@@ -67,22 +66,24 @@ def reproduce(
     * `qkgcc reproduce general --bank banks/test-clean --data ~/corpora`
     """
     try:
-        import torch
-
         from qkgcc.experiments import catalog, report
         from qkgcc.experiments import figures as pictures
         from qkgcc.experiments.reproduce import Workshop, fill
     except ImportError:
         raise MissingExtraError("the paper's tables need torch: pip install 'qkgcc[train]'") from None
     from qkgcc.data.banks import Bank
+    from qkgcc.models.devices import checked_device
+    from qkgcc.simulate.engines import ENGINES
 
+    if engine not in (None, *ENGINES):
+        raise InputError(f"unknown engine {engine!r}; known are {', '.join(ENGINES)}")
     bar = progress_bar()
     shop = Workshop(
         results=results,
         checkpoints=checkpoints,
         runs=runs,
         banks=[Bank.load(path) for path in bank or []],
-        device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
+        device=checked_device(device),
         engine=engine,
         cache=cache,
         from_checkpoints=from_checkpoints,
@@ -93,21 +94,15 @@ def reproduce(
         track=lambda what, total: _bar(bar, what, total),
     )
     try:
-        with stop_requests() as stop:
-            shop.stop = stop
-            for wanted in item:
-                if wanted.value in catalog.TABLES:
-                    table = catalog.table(wanted.value)
-                    _show(report.rows_of(table, fill(table, shop)), table.title)
-                elif stop():
-                    break
-                elif wanted is Item.GENERAL:
-                    _compare_general(shop, data)
-                else:
-                    for path in pictures.draw(wanted.value, shop, figures):
-                        typer.echo(f"picture: {path}")
-            if stop():
-                raise typer.Exit(INTERRUPTED)
+        for wanted in item:
+            if wanted.value in catalog.TABLES:
+                table = catalog.table(wanted.value)
+                _show(report.rows_of(table, fill(table, shop)), table.title)
+            elif wanted is Item.GENERAL:
+                _compare_general(shop, data)
+            else:
+                for path in pictures.draw(wanted.value, shop, figures):
+                    typer.echo(f"picture: {path}")
     finally:
         bar.stop()
 
@@ -130,7 +125,6 @@ def _compare_general(shop: "Workshop", data: Path | None) -> None:
         data=data,
         bank=shop.bank("test-clean"),
         again=shop.from_checkpoints,
-        stop=shop.stop,
         say=shop.say,
         track=shop.track,
     )

@@ -49,8 +49,6 @@ def train(
         typer.echo("trainings: " + ", ".join(configs.names()))
         return
     try:
-        import torch
-
         from qkgcc.train import distributed, loop
     except ImportError:
         raise MissingExtraError("training needs torch: pip install 'qkgcc[train]'") from None
@@ -59,7 +57,7 @@ def train(
     settings = configs.load(config, changes)
     folder = out or Path("runs") / f"{settings.name}-{settings.seed}"
     banks = [Bank.load(path) for path in bank or []]
-    place = distributed.join(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    place = distributed.join(device)
     try:
         with progress_bar(
             BarColumn(),

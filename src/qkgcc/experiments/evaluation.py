@@ -13,6 +13,7 @@ from qkgcc import gcc, metrics
 from qkgcc.data.benchmark import FRAMES, SCALE, SNRS, T60S, Benchmark
 from qkgcc.data.rendering import load_cell
 from qkgcc.errors import InputError
+from qkgcc.models.devices import in_batches
 
 if TYPE_CHECKING:
     import torch
@@ -52,11 +53,12 @@ def network(model: nn.Module, card: Card, device: str | torch.device) -> Delays:
     def estimate(frames: npt.NDArray[np.int16]) -> npt.NDArray[np.float64]:
         # In full float32: a GPU's faster ways are for training.
         with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-            found = [
-                model(torch.from_numpy(part.astype(np.float32)).to(device) / SCALE).argmax(dim=-1).cpu().numpy()
-                for part in np.array_split(frames, -(-len(frames) // batch))
-            ]
-        return np.asarray(delays[np.concatenate(found)])
+            best = in_batches(
+                lambda part: model(part.to(device, torch.float32) / SCALE).argmax(dim=-1).cpu(),
+                torch.from_numpy(frames),
+                batch,
+            )
+        return np.asarray(delays[best.numpy()])
 
     return estimate
 

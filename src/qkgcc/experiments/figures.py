@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from qkgcc.data.benchmark import FRAMES, SNRS, T60S, Benchmark
 from qkgcc.data.rendering import load_cell
@@ -19,6 +21,7 @@ from qkgcc.models import checkpoint
 from qkgcc.plots import new_figure
 from qkgcc.provenance import commit
 from qkgcc.simulate.engines import best_engine
+from qkgcc.train.loop import device_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,16 +70,17 @@ def _robustness(shop: Workshop) -> Figure:
     for ax in axes:
         ax.grid(alpha=0.3)
     axes[0].legend()
-    _write_numbers(shop, "fig2", drawn, content["benchmark"], content["engine"])
+    about = {key: content[key] for key in ("benchmark", "engine", "device", "seconds")}  # the table's own
+    _write_numbers(shop, "fig2", drawn, about)
     return figure
 
 
-def _write_numbers(shop: Workshop, name: str, rows: list[dict[str, Any]], benchmark: Any, engine: str) -> None:
+def _write_numbers(shop: Workshop, name: str, rows: list[dict[str, Any]], about: dict[str, Any]) -> None:
     """Keep what a figure shows, unless it is there already."""
     old = results.read(shop.results / f"{name}.json")
     if old is None or old["rows"] != rows:
-        about = {"benchmark": benchmark, "engine": engine, "command": f"qkgcc reproduce {name}", "git": commit()}
-        results.write(shop.results / f"{name}.json", name, rows, about)
+        whence = {"command": f"qkgcc reproduce {name}", "git": commit()}
+        results.write(shop.results / f"{name}.json", name, rows, about | whence)
 
 
 _ANALYSED = {"qkgcc": "QK-GCC", "qkgcc-smooth": "positions from 65 rows"}
@@ -140,14 +144,20 @@ def _analysed(shop: Workshop, paths: dict[str, Path]) -> list[dict[str, Any]]:
     render(benchmark, engine, shop)
     rows = (np.arange(0, len(benchmark.ids), EVERY)[:, None] * FRAMES + np.arange(FRAMES)).ravel()
     cells = [load_cell(benchmark, engine, snr, t60, shop.cache)[rows] for t60 in T60S for snr in SNRS]
-    found = []
+    found, begun = [], time.monotonic()
     for method, path in paths.items():
         model, card = checkpoint.load(path)
         kept.check_card(path, card, method, catalog.REPRESENTATIVE, shop.bank("test-clean"))
         bar = shop.track(f"figure 3, {method}", len(cells) * len(rows) // FRAMES)
         numbers = analyse(model, cells, device=shop.device, progress=bar)  # type: ignore[arg-type]
         found.append({"method": method, "checkpoint": kept.weights_hash(path)} | numbers)
-    _write_numbers(shop, "fig3", found, {benchmark.name: benchmark.hash}, engine)
+    about = {
+        "benchmark": {benchmark.name: benchmark.hash},
+        "engine": engine,
+        "device": device_name(torch.device(shop.device)),
+        "seconds": round(time.monotonic() - begun, 1),
+    }
+    _write_numbers(shop, "fig3", found, about)
     return found
 
 

@@ -173,7 +173,6 @@ def fill(
     data: Path | None = None,
     bank: Any = None,
     again: bool = False,
-    stop: Callable[[], bool] = lambda: False,
     say: Callable[[str], object] = print,
     track: Callable[[str, int], Callable[[int], object]] = lambda what, total: lambda done: None,
 ) -> list[results.Row]:
@@ -189,8 +188,6 @@ def fill(
         advance, done = track(name, _COUNTS[name] * len(waiting)), 0
         for cell in cells(name, engine, cache, data, bank):
             for candidate in waiting:
-                if stop():
-                    return rows
                 fresh.append(measure(candidate, cell, engine))
                 done += 1
                 advance(done)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from qkgcc.card import Card
@@ -65,11 +65,14 @@ def probe_error(model: nn.Module, card: Card) -> float:
 def weights_hash(path: Path) -> str:
     """Names the weights in a file, whatever its card says."""
     digest = hashlib.sha256()
-    with safe_open(path, framework="np") as file:
-        for name in sorted(file.keys()):
-            tensor = file.get_tensor(name)
-            digest.update(f"{name}:{tensor.dtype}:{tensor.shape}".encode())
-            digest.update(np.ascontiguousarray(tensor).tobytes())
+    try:
+        with safe_open(path, framework="np") as file:
+            for name in sorted(file.keys()):
+                tensor = file.get_tensor(name)
+                digest.update(f"{name}:{tensor.dtype}:{tensor.shape}".encode())
+                digest.update(np.ascontiguousarray(tensor).tobytes())
+    except SafetensorError as error:
+        raise InputError(f"{path} is not a safetensors file, or is damaged or cut short ({error})") from None
     return digest.hexdigest()[:16]
 
 
@@ -87,9 +90,9 @@ def check_card(path: Path, card: Card, method: str, seed: int | None, bank: Bank
     }
     if bank is not None:
         expected["data_hash"] = set_hash(config, [bank], "train", options.frame)
-    # Options that are younger than the checkpoint have their defaults.
-    card = dataclasses.replace(card, options=dataclasses.asdict(type(options).read(card.options)))
     for field, wanted in expected.items():
+        if field == "options":  # those that are younger than the checkpoint have their defaults
+            card = dataclasses.replace(card, options=dataclasses.asdict(type(options).read(card.options)))
         if (found := getattr(card, field)) != wanted:
             raise InputError(f"{path} is not {method}-{seed}: its {field} is {found!r}, expected {wanted!r}")
 

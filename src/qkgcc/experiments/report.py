@@ -99,11 +99,16 @@ _ORDER = ("qkgcc", "ngcc", "pgcc", "gcc-phat")
 
 
 def _order_claim(benchmark: str, rows: dict[str, results.Row | None], key: str) -> list[str]:
-    values = [row["mean"][key] for row in rows.values() if row and row["mean"]]
+    """Decided where every seed of a method is on the same side of every seed of the next."""
     claim = f"{benchmark}, {key.upper()}: {' < '.join(rows)}"
-    if len(values) < len(rows):
+    known = [row for row in rows.values() if row and row["mean"]]
+    if len(known) < len(rows):
         return [claim, "-", "-"]
-    return [claim, " / ".join(f"{value:.2f}" for value in values), "yes" if values == sorted(values) else "no"]
+    values = [row["mean"][key] for row in known]
+    seeds = [[one[key] for one in row["seeds"]] for row in known]
+    apart = all(max(lower) < min(higher) for lower, higher in itertools.pairwise(seeds))
+    verdict = "yes" if apart else "not decided" if values == sorted(values) else "no"
+    return [claim, " / ".join(f"{value:.2f}" for value in values), verdict]
 
 
 def _difference(claim: str, better: results.Row | None, worse: results.Row | None) -> list[str]:
@@ -180,7 +185,7 @@ def cost_text(folder: Path) -> str:
     figures = ["validation Acc@10cm", "paper-test Acc@10cm", "of the last epoch"]
     lines = [["method", "seed", "seconds", "device", "best epoch", *figures]]
     seen = set()
-    for name in ("table1", "table3"):
+    for name in ("table1", "table3", "variants"):
         for row in (results.read(folder / f"{name}.json") or {"rows": []})["rows"]:
             for one in row["seeds"]:
                 training: dict[str, Any] | None = one.get("training")
@@ -235,7 +240,11 @@ def main() -> None:
     for name in FILES:
         path = arguments.root / name
         old = path.read_text()
-        new = filled(old, arguments.root / "results")
+        try:
+            new = filled(old, arguments.root / "results")
+        except InputError as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(2)
         if new != old:
             stale.append(name)
             if not arguments.check:

@@ -19,6 +19,7 @@ from qkgcc.data.banks import Bank
 from qkgcc.data.benchmark import SNRS, T60S, Benchmark
 from qkgcc.errors import InputError
 from qkgcc.experiments import catalog, evaluation, kept, results
+from qkgcc.interrupts import stop_requests
 from qkgcc.models import checkpoint, cost
 from qkgcc.provenance import commit
 from qkgcc.simulate.engines import best_engine
@@ -52,8 +53,6 @@ class Workshop:
     """Only these; none: all."""
     stop_after: float | None = None
     """Seconds after which no more is begun, and a training is saved and left for the next time."""
-    stop: Callable[[], bool] = lambda: False
-    """Asked between steps whether to stop in the same way."""
     say: Say = print
     track: Track = lambda what, total: lambda done: None
 
@@ -67,8 +66,6 @@ class Workshop:
 
     def left(self) -> float:
         """Seconds that are left."""
-        if self.stop():
-            return 0.0
         return float("inf") if self.stop_after is None else self.stop_after - (time.monotonic() - self.begun)
 
 
@@ -118,6 +115,8 @@ def _figures(row: results.Row, method: catalog.Method, seed: int | None, shop: W
     if path is None and not shop.from_checkpoints:
         path = _train(method.name, seed or 0, shop)
     if path is None:
+        if known is None:
+            shop.say(f"there is no checkpoint {method.name}-{seed}.safetensors in {shop.checkpoints} or {shop.runs}")
         return known
     model, card = checkpoint.load(path)
     kept.check_card(path, card, method.name, seed, shop.bank("test-clean"))
@@ -178,11 +177,17 @@ def _train(method: str, seed: int, shop: Workshop) -> Path | None:
     trainer = Trainer(config, folder, [bank], shop.device, sets=shop.sets)
     shop.sets = trainer.data, trainer.validation
     bar = shop.track(f"{method}-{seed}", config.steps)
-    best = trainer.run(stop_after=max(1.0, shop.left()), stop=shop.stop, progress=bar)
+    # A training that is told to end saves its state first; everything else may be cut off anywhere.
+    with stop_requests() as stop:
+        best = trainer.run(stop_after=max(1.0, shop.left()), stop=stop, progress=bar)
+        asked = stop()
     if best is None:
         shop.say(
             f"{method}, seed {seed}: stopped at epoch {len(trainer.history)} of {config.epochs}; run again to go on"
         )
+    if asked:
+        raise KeyboardInterrupt
+    if best is None:
         return None
     shop.say(
         f"{method}, seed {seed}: {trainer.seconds:.0f} s, {1000 * trainer.seconds / config.steps:.2f} ms a step, "
@@ -238,7 +243,8 @@ def _new_row(benchmark: str, method: catalog.Method) -> results.Row:
 def _about(table: catalog.Table, rows: list[results.Row]) -> dict[str, Any]:
     """What the figures are of, by whom and in how long: training and evaluation together."""
     seeds = [one for row in rows for one in row["seeds"]]
-    seconds = sum(one["seconds"] + (one.get("training") or {"seconds": 0})["seconds"] for one in seeds)
+    trained = {one["checkpoint"]: one["training"]["seconds"] for one in seeds if one.get("training")}  # each once
+    seconds = sum(one["seconds"] for one in seeds) + sum(trained.values())
     return {
         "benchmark": {name: Benchmark.named(name).hash for name in table.benchmarks},
         "engine": ", ".join(sorted({one["engine"] for one in seeds})),

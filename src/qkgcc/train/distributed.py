@@ -12,10 +12,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from qkgcc.errors import InputError
+from qkgcc.models.devices import checked_device
 
 
-def join(device: str) -> torch.device:
+def join(wanted: str | None) -> torch.device:
     """Enter the group that torchrun has set up, if it has; the device of this process."""
+    device = checked_device(wanted)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if processes == 1:
         return torch.device(device)

@@ -31,6 +31,7 @@ from qkgcc.data.banks import Bank
 from qkgcc.errors import InputError
 from qkgcc.files import write_whole
 from qkgcc.models import checkpoint
+from qkgcc.models.devices import checked_device, in_batches
 from qkgcc.provenance import commit
 from qkgcc.simulate import paper
 from qkgcc.train import distributed
@@ -71,8 +72,7 @@ class Trainer:
             sets: training and validation pairs that are there already, for several trainings on the same.
             progress: called with the number of pairs made since the last call, while the data is generated.
         """
-        self.config, self.folder, self.device = config, Path(folder), torch.device(device)
-        _check_device(self.device)
+        self.config, self.folder, self.device = config, Path(folder), torch.device(checked_device(str(device)))
         self.model = _fresh_model(config).to(self.device)
         if self.device.type == "cuda" and hasattr(self.model, "folded"):
             # The same function of the same parameters, in less than two thirds of the time.
@@ -305,26 +305,16 @@ def predict(model: nn.Module, frames: Tensor, config: Config | None = None, batc
     """Logits of many frames, in eval mode. Shape: (N, 2, frame) -> (N, classes), float32"""
     training = model.training
     model.eval()
-    parts = []
-    with torch.no_grad():
-        for part in torch.split(frames, batch):
-            if config is None:
-                parts.append(model(part).float())
-            else:
-                with autocast(config, part.device):
-                    parts.append(model(part).float())
+    mixed = contextlib.nullcontext() if config is None else autocast(config, frames.device)
+    with torch.no_grad(), mixed:
+        logits = in_batches(lambda part: model(part).float(), frames, batch)
     model.train(training)
-    return torch.cat(parts)
+    return logits
 
 
 def _fresh_model(config: Config) -> nn.Module:
     torch.manual_seed(config.seed)
     return checkpoint.build(config.architecture, config.options)
-
-
-def _check_device(device: torch.device) -> None:
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("there is no CUDA device here: leave --device out, or give cpu")
 
 
 def device_name(device: torch.device) -> str:
