@@ -3,10 +3,12 @@
 import dataclasses
 import json
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -158,10 +160,6 @@ def test_a_table_grows_row_by_row_and_keeps_what_is_there(shop: reproduce.Worksh
     reproduce.fill(table, shop)
     assert len(shop.calls) == 2  # no time left
     shop.stop_after = None
-    shop.stop = lambda: True
-    reproduce.fill(table, shop)
-    assert len(shop.calls) == 2  # asked to stop
-    shop.stop = lambda: False
     shop.seeds = [1]
     reproduce.fill(table, shop)
     assert shop.calls[2:] == ["paper-test:1"]
@@ -217,9 +215,9 @@ def test_a_checkpoint_of_another_training_is_refused(
 
 
 def test_a_checkpoint_of_another_network_in_the_place_of_one_is_named(shop: reproduce.Workshop) -> None:
-    keep_fresh(shop, "pgcc", 0).replace(shop.checkpoints / "qkgcc-0.safetensors")
+    keep_fresh(shop, "transformer", 0).replace(shop.checkpoints / "qkgcc-0.safetensors")
     shop.methods, shop.seeds = ["qkgcc"], [0]
-    with pytest.raises(InputError, match=r"qkgcc-0\.safetensors is not qkgcc-0: its name is 'pgcc-0'"):
+    with pytest.raises(InputError, match=r"qkgcc-0\.safetensors is not qkgcc-0: its name is 'transformer-0'"):
         reproduce.fill(catalog.table("table1"), shop)
 
 
@@ -229,6 +227,31 @@ def test_a_damaged_checkpoint_is_named(shop: reproduce.Workshop) -> None:
     shop.methods, shop.seeds = ["qkgcc"], [0]
     with pytest.raises(InputError, match=r"qkgcc-0\.safetensors is not a safetensors file, or is damaged"):
         reproduce.fill(catalog.table("table1"), shop)
+
+
+def test_a_training_that_is_interrupted_ends_everything(
+    shop: reproduce.Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+
+    class Interrupted:
+        data = validation = None
+        history: ClassVar[list[dict[str, float]]] = []
+
+        def __init__(self, config: configs.Config, *_: object, **__: object) -> None:
+            begun.append(f"{config.name}-{config.seed}")
+
+        def run(self, *, stop: Callable[[], bool], **_: object) -> None:
+            assert not stop()
+            signal.raise_signal(signal.SIGINT)
+            assert stop()  # between two steps, the state is saved
+
+    monkeypatch.setattr(reproduce, "Trainer", Interrupted)
+    monkeypatch.setattr(shop, "bank", lambda name: object())
+    shop.methods = ["qkgcc"]
+    with pytest.raises(KeyboardInterrupt):
+        reproduce.fill(catalog.table("table1"), shop)
+    assert begun == ["qkgcc-0"]
 
 
 def test_what_has_no_checkpoint_is_said(shop: reproduce.Workshop) -> None:
