@@ -26,6 +26,7 @@ OPTIONS = SteeredOptions(
     channels=8,
     maps=4,
     kernel=3,
+    taper=0.1,
     delay_channels=8,
 )
 

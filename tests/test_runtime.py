@@ -51,8 +51,10 @@ def test_delays_between_the_samples(path: Path, delay: float) -> None:
     assert answer.warnings == ()
 
 
-def test_both_files_give_the_same_answers(paths: tuple[Path, Path]) -> None:
-    answers = [DelayEstimator(path, spacing=0.2, hop=FRAME)(recording(2.3, snr=0), RATE) for path in paths]
+@pytest.mark.parametrize("frame", [None, 0.01])
+def test_both_files_give_the_same_answers(paths: tuple[Path, Path], frame: float | None) -> None:
+    options = {"spacing": 0.2, "hop": FRAME, "frame": frame}
+    answers = [DelayEstimator(path, **options)(recording(2.3, snr=0), RATE) for path in paths]
     np.testing.assert_allclose(answers[0].curve, answers[1].curve, atol=1e-4)
     np.testing.assert_allclose(answers[0].delay_samples, answers[1].delay_samples, atol=1e-3)
     np.testing.assert_allclose(answers[0].confidence, answers[1].confidence, atol=1e-3)
@@ -291,6 +293,12 @@ def test_damaged_files_are_said(paths: tuple[Path, Path], tmp_path: Path) -> Non
         bad.write_bytes(changed)
         with pytest.raises(InputError, match="damaged"):
             DelayEstimator(bad)(recording(1.0), RATE)
+    for place in np.random.default_rng(0).integers(len(content), size=20).tolist():
+        changed = bytearray(content)
+        changed[place] ^= 1
+        bad.write_bytes(changed)
+        with pytest.raises(InputError, match=r"damaged|checksum|card|network|format"):
+            DelayEstimator(bad)
     proto = onnx.load(paths[1])
     text = {one.key: one.value for one in proto.metadata_props}["qkgcc"]
     del proto.metadata_props[:]

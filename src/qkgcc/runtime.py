@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,9 @@ from qkgcc.steering import steering_matrix
 if TYPE_CHECKING:
     import onnxruntime
 
+DIGEST_KEY = "qkgcc-sha256"
+"""The metadata key of the SHA-256 of the file as it is with `NO_DIGEST` in the digest's place."""
+NO_DIGEST = 64 * "0"
 PROBE_KEY = "qkgcc-probe"
 """The metadata key of the logits of a probe frame, JSON: numbers that only these weights give."""
 PROBE_TOLERANCE = 1e-3
@@ -29,6 +34,26 @@ def probe_frames(count: int, frame: int) -> npt.NDArray[np.float32]:
     """Noise that channel 1 hears 5 samples later, the same on every machine. Shape: (count, 2, frame)"""
     noise = normal(stream("probe", 0), np.arange(count * (frame + 5), dtype=np.int64)).reshape(count, frame + 5)
     return np.stack([noise[:, :-5], noise[:, 5:]], axis=1)
+
+
+def _check_digest(path: Path, stated: str | None) -> None:
+    """Every byte of the file must be as it was written. A file without a digest was rewritten by some other tool."""
+    if stated is None:
+        return
+    content = path.read_bytes().replace(stated.encode(), NO_DIGEST.encode())
+    if hashlib.sha256(content).hexdigest() != stated:
+        raise InputError(f"{path} is damaged: its checksum is another, get the file again")
+
+
+@lru_cache(maxsize=8)
+def taper(length: int, share: float) -> npt.NDArray[np.float32] | None:
+    """What frames are multiplied by, see `qkgcc.models.frontend.tapered`; None: nothing. Shape: (length,)"""
+    ramp = round(share * length / 2)
+    if not ramp:
+        return None
+    place = np.arange(length)
+    inside = np.minimum(1, (np.minimum(place, place[::-1]) + 0.5) / ramp)
+    return (0.5 - 0.5 * np.cos(np.pi * inside)).astype(np.float32)
 
 
 class OnnxModel:
@@ -63,10 +88,11 @@ class OnnxModel:
             raise InputError(f"{path}: {error}") from None
         if self.card.architecture != "steered":
             raise InputError(f"{path} holds a {self.card.architecture}; only steered networks are run from ONNX")
-        self._options = {"pool": 1, "step": 1.0, "delay_kernel": 7, "logit_kernel": 5} | self.card.options
+        self._options = {"pool": 1, "taper": 0.0, "step": 1.0, "delay_kernel": 7, "logit_kernel": 5} | self.card.options
         self._spare = 2 * (self._options["delay_kernel"] // 2) + self._options["logit_kernel"] // 2
         self._run = onnxruntime.RunOptions()
         self._run.only_execute_path_to_fetches = True
+        _check_digest(path, metadata.get(DIGEST_KEY))
         self._check_sizes(path)
         self._check_probe(path, metadata.get(PROBE_KEY))
 
@@ -121,9 +147,11 @@ class OnnxModel:
         steering = steering_matrix(
             card.dft, self._options["pool"], center, self.step, count + 2 * self._spare, int(mask.sum())
         )
+        window = taper(frames.shape[-1], self._options["taper"])
         found: list[Any] = []
         for first in range(0, len(frames), _BATCH):
-            spectra = scipy.fft.rfft(frames[first : first + _BATCH].astype(np.float32, copy=False), n=card.dft)
+            part = frames[first : first + _BATCH].astype(np.float32, copy=False)
+            spectra = scipy.fft.rfft(part if window is None else part * window, n=card.dft)
             inputs = {"spectra": np.stack([spectra.real, spectra.imag], axis=2), "bins": mask, "steering": steering}
             try:
                 found += self.session.run([output], inputs, self._run)

@@ -15,6 +15,7 @@ The graph is written node by node rather than traced: a dozen lines more, and wh
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from qkgcc.files import write_whole
 from qkgcc.models.folding import fold
 from qkgcc.models.matching import TILE, center_symmetric_antisymmetric
 from qkgcc.models.steered import Steered
-from qkgcc.runtime import PROBE_KEY, probe_frames
+from qkgcc.runtime import DIGEST_KEY, NO_DIGEST, PROBE_KEY, probe_frames
 
 OPSET = 20
 """The first that has GELU."""
@@ -48,9 +49,11 @@ def export(model: Steered, card: Card, path: Path) -> None:
     proto.producer_name = "qkgcc"
     with torch.no_grad():
         known = model.cpu()(torch.from_numpy(probe_frames(1, card.frame)))[0]
-    helper.set_model_props(proto, {KEY: card.to_json(), PROBE_KEY: json.dumps(known.tolist())})
+    properties = {KEY: card.to_json(), PROBE_KEY: json.dumps(known.tolist()), DIGEST_KEY: NO_DIGEST}
+    helper.set_model_props(proto, properties)
     onnx.checker.check_model(proto, full_check=True)
     content = proto.SerializeToString(deterministic=True)
+    content = content.replace(NO_DIGEST.encode(), hashlib.sha256(content).hexdigest().encode())
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, lambda target: target.write_bytes(content))
 
