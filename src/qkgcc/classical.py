@@ -9,6 +9,7 @@ import numpy.typing as npt
 from qkgcc import gcc
 from qkgcc.confidence import coherence_confidence, coherence_spectrum
 from qkgcc.peaks import find_peak
+from qkgcc.steering import tapering
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Classical:
     band: tuple[float, float] | None
     beta: float
     interpolation: str
+    taper: float = 0.0
+    """Share of a frame that fades in and out, `steering.tapering`."""
 
     kind = "correlation"
     calibrated = False
@@ -37,6 +40,9 @@ class Classical:
     def evidence(self, frames: npt.NDArray[np.floating[Any]]) -> tuple[npt.NDArray[Any], ...]:
         # A constant offset would be a source of its own, at delay 0.
         centred = frames - frames.mean(axis=-1, keepdims=True)
+        window = tapering(frames.shape[-1], self.taper)
+        if window is not None:
+            centred = centred * window
         weighted = gcc.weighted_spectrum(
             centred,
             self.weighting,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ import scipy.fft
 from qkgcc.card import KEY, Card
 from qkgcc.errors import InputError
 from qkgcc.simulate.draws import normal, stream
-from qkgcc.steering import steering_matrix
+from qkgcc.steering import steering_matrix, tapering
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -43,17 +42,6 @@ def _check_digest(path: Path, stated: str | None) -> None:
     content = path.read_bytes().replace(stated.encode(), NO_DIGEST.encode())
     if hashlib.sha256(content).hexdigest() != stated:
         raise InputError(f"{path} is damaged: its checksum is another, get the file again")
-
-
-@lru_cache(maxsize=8)
-def taper(length: int, share: float) -> npt.NDArray[np.float32] | None:
-    """What frames are multiplied by, see `qkgcc.models.frontend.tapered`; None: nothing. Shape: (length,)"""
-    ramp = round(share * length / 2)
-    if not ramp:
-        return None
-    place = np.arange(length)
-    inside = np.minimum(1, (np.minimum(place, place[::-1]) + 0.5) / ramp)
-    return (0.5 - 0.5 * np.cos(np.pi * inside)).astype(np.float32)
 
 
 class OnnxModel:
@@ -147,7 +135,7 @@ class OnnxModel:
         steering = steering_matrix(
             card.dft, self._options["pool"], center, self.step, count + 2 * self._spare, int(mask.sum())
         )
-        window = taper(frames.shape[-1], self._options["taper"])
+        window = tapering(frames.shape[-1], self._options["taper"])
         found: list[Any] = []
         for first in range(0, len(frames), _BATCH):
             part = frames[first : first + _BATCH].astype(np.float32, copy=False)

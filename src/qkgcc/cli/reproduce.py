@@ -114,8 +114,9 @@ def _compare_general(shop: "Workshop", data: Path | None) -> None:
     from qkgcc.simulate.engines import best_engine
 
     files = [shop.checkpoints / f"{name}-0.safetensors" for name in ("ngcc", "qkgcc")]
-    paths = [*(path for path in files if path.exists()), *sorted(WEIGHTS.glob("*.onnx"))]
-    methods = [m for m in general.candidates(paths) if not shop.methods or m.name in shop.methods]
+    published = [path for path in files if path.exists()]
+    there = general.candidates(sorted(WEIGHTS.glob("*.onnx")), published)
+    methods = [m for m in there if not shop.methods or m.name in shop.methods]
     general.fill(
         shop.results / f"{general.NAME}.json",
         methods,

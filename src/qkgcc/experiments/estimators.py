@@ -33,12 +33,12 @@ class Answers:
     """(N, 2) the two highest peaks, samples: of the posterior, or of the correlation where it is positive."""
 
 
-def classical(weighting: str) -> Callable[[float], Method]:
-    """A weighting, for a largest delay in samples."""
+def classical(weighting: str, taper: float = 0.0) -> Callable[[float], Method]:
+    """A weighting, for a largest delay in samples, of frames of which a share is tapered."""
 
     def limited(limit: float) -> Method:
         lag = gcc.lag_range(limit / RATE, RATE)
-        return Classical(weighting, RATE, FRAME, lag, limit, None, gcc.BETA, INTERPOLATIONS[0])
+        return Classical(weighting, RATE, FRAME, lag, limit, None, gcc.BETA, INTERPOLATIONS[0], taper)
 
     return limited
 

@@ -46,6 +46,8 @@ DRY_TIMES = (0.0, 0.15)
 """Seconds: in the open, and in a room that takes nearly all."""
 SHIFT = 3
 """Samples."""
+TAPER = 0.06
+"""Share of a frame that fades in and out, where GCC-PHAT is given what steered networks may have."""
 WIDE = 0.2
 """Metres: pairs that are closer score within 10 cm by answering 0."""
 
@@ -64,6 +66,8 @@ class Candidate:
     name: str
     limited: Callable[[float], Method]
     path: Path | None = None
+    sets: tuple[str, ...] = SETS
+    """What it is measured on."""
 
     @property
     def weights(self) -> str | None:
@@ -80,12 +84,18 @@ class Cell:
     """(N,) the delays of a second, weaker source, where that is what a set is about."""
 
 
-def candidates(weights: Sequence[Path]) -> list[Candidate]:
-    """GCC-PHAT and SCOT, and a network for each file, called as the file is."""
+def candidates(models: Sequence[Path], published: Sequence[Path] = ()) -> list[Candidate]:
+    """GCC-PHAT and SCOT, and a network for each file, called as the file is.
+
+    Published networks are left out on the paper's sets, where Tables 1 and 2 have them.
+    """
+    elsewhere = tuple(name for name in SETS if name not in _PAPER_SETS)
     return [
         Candidate("gcc-phat", estimators.classical("phat")),
+        Candidate("gcc-phat-tapered", estimators.classical("phat", taper=TAPER)),
         Candidate("scot", estimators.classical("scot")),
-        *(Candidate(path.stem, estimators.network(path), path) for path in weights),
+        *(Candidate(path.stem, estimators.network(path), path, elsewhere) for path in published),
+        *(Candidate(path.stem, estimators.network(path), path) for path in models),
     ]
 
 
@@ -181,7 +191,7 @@ def fill(
     rows: list[results.Row] = content["rows"] if content else []
     for name in sets:
         begun = time.monotonic()
-        waiting = [m for m in methods if again or not _known(rows, m, name)]
+        waiting = [m for m in methods if name in m.sets and (again or not _known(rows, m, name))]
         if not waiting:
             continue
         fresh: list[results.Row] = []

@@ -73,9 +73,8 @@ def tokens(frames: Tensor, dft: int, magnitude: bool = True, taper: float = 0.0)
 
 
 def tapered(frames: Tensor, share: float) -> Tensor:
-    """Frames of which that share fades in and out, along half a cosine each.
+    """Frames of which that share fades in and out, along half a cosine each; see `qkgcc.steering.tapering`.
 
-    Where a frame is cut out of a sound, the cut is at the same place in both channels: to a DFT, an event at delay 0.
     Shape: (..., frame) -> same
 
     >>> tapered(torch.ones(8), 0.5)
