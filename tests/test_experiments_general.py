@@ -10,7 +10,7 @@ import pytest
 from networks import OPTIONS, save_steered, train_steered
 from qkgcc.errors import InputError
 from qkgcc.estimate import DelayEstimator
-from qkgcc.experiments import estimators, framesets, general, general_report, results, shipping
+from qkgcc.experiments import estimators, figures, framesets, general, general_report, reproduce, results, shipping
 from qkgcc.experiments.framesets import FrameSet
 from qkgcc.models import checkpoint
 from qkgcc.models.qkgcc import QKGCC
@@ -210,6 +210,13 @@ class TestReport:
                 )
         results.write(tmp_path / "general.json", "general", rows, {})
         return tmp_path
+
+    def test_confidence_is_a_picture(self, folder: Path, tmp_path: Path) -> None:
+        png, svg = figures.draw("calibration", reproduce.Workshop(results=folder), tmp_path)
+        assert png.stat().st_size > 10_000
+        assert svg.read_text().count("points") >= 1
+        with pytest.raises(InputError, match="has no calibrated model: qkgcc reproduce general"):
+            figures.draw("calibration", reproduce.Workshop(results=tmp_path / "none"), tmp_path)
 
     def test_accuracies_of_every_set_and_of_wide_pairs(self, folder: Path) -> None:
         headings, classical, ours = general_report.accuracy_lines(folder)

@@ -25,6 +25,7 @@ class Item(StrEnum):
     FIG2 = "fig2"
     FIG3 = "fig3"
     GENERAL = "general"
+    CALIBRATION = "calibration"
 
 
 def reproduce(

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from qkgcc.calibration import expected_calibration_error, reliability
 from qkgcc.data.benchmark import FRAMES, SNRS, T60S, Benchmark
 from qkgcc.data.rendering import load_cell
 from qkgcc.errors import InputError
-from qkgcc.experiments import catalog, kept, results
+from qkgcc.experiments import catalog, general_report, kept, results
 from qkgcc.experiments.interpretability import analyse
 from qkgcc.experiments.report import curve
 from qkgcc.experiments.reproduce import Workshop, render
@@ -27,13 +28,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_FEW = 30  # answers of a tenth, below which its share of right ones is not drawn
 EVERY = 10
 """Figure 3 takes every tenth utterance of paper-test, in all 30 cells."""
 
 
 def draw(name: str, shop: Workshop, folder: Path) -> list[Path]:
     """Draw a figure; the files that were written."""
-    figure = {"fig1": _architecture, "fig2": _robustness, "fig3": _interpretability}[name](shop)
+    figure = {
+        "fig1": _architecture,
+        "fig2": _robustness,
+        "fig3": _interpretability,
+        "calibration": _calibration,
+    }[name](shop)
     folder.mkdir(parents=True, exist_ok=True)
     import matplotlib as mpl
 
@@ -159,6 +166,32 @@ def _analysed(shop: Workshop, paths: dict[str, Path]) -> list[dict[str, Any]]:
     }
     _write_numbers(shop, "fig3", found, about)
     return found
+
+
+def _calibration(shop: Workshop) -> Figure:
+    """A reliability diagram of the pretrained model: how often it is right where it says that it is so sure."""
+    found = general_report.confidences(shop.results)
+    if not found:
+        raise InputError(
+            f"{shop.results / 'general.json'} has no calibrated model: qkgcc reproduce general measures it"
+        )
+    figure = new_figure((10, 4.6))
+    left, right = figure.subplots(1, 2)
+    left.fill_between([0, 1], [-0.05, 0.95], [0.05, 1.05], color="0.9", label="within 5 points")
+    left.plot([0, 1], [0, 1], color="0.6", linewidth=1)
+    for i, (name, (stated, hits)) in enumerate(found.items()):
+        parts = [part for part in reliability(stated, hits) if part["answers"] >= _FEW]
+        error = 100 * expected_calibration_error(stated, hits)
+        label = f"{name}, error {error:.1f} points"
+        left.plot([p["stated"] for p in parts], [p["right"] for p in parts], "o-", color=f"C{i}", label=label)
+        share = np.histogram(stated, bins=10, range=(0, 1))[0] / len(stated)
+        right.plot(np.arange(10) / 10 + 0.05, share, "o-", color=f"C{i}")
+    left.set(xlabel="confidence", ylabel="share of right answers (62.5 us)", xlim=(0, 1), ylim=(0, 1))
+    left.legend(fontsize="small")
+    right.set(xlabel="confidence", ylabel="share of the frames", xlim=(0, 1), ylim=(0, None))
+    for ax in (left, right):
+        ax.grid(alpha=0.3)
+    return figure
 
 
 # Figure 1

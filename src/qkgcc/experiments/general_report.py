@@ -101,14 +101,16 @@ def nowhere_worse_lines(folder: Path) -> Lines:
     return lines
 
 
+def confidences(folder: Path) -> dict[str, tuple[general.Floats, general.Bools]]:
+    """Of each set: the confidences that our model states, and whether its answers are right. Shape: (N,), (N,)"""
+    rows = [row for row in read(folder) if row["method"] == OURS[0] and row["confidence"] is not None]
+    return {name: _confidences(rows, name) for name in general.SETS if any(row["set"] == name for row in rows)}
+
+
 def calibration_lines(folder: Path) -> Lines:
     """Stated and true share of right answers in each tenth of the confidence."""
-    rows = [row for row in read(folder) if row["method"] == OURS[0] and row["confidence"] is not None]
     lines = [["set", "confidence", "frames", "stated", "right", "difference"]]
-    for name in general.SETS:
-        stated, right = _confidences(rows, name)
-        if not len(stated):
-            continue
+    for name, (stated, right) in confidences(folder).items():
         for part in reliability(stated, right):
             apart = 100 * (part["stated"] - part["right"])
             few = "" if part["answers"] >= ENOUGH_CONFIDENCES else " (few)"
@@ -192,7 +194,5 @@ def _difference(rows: Rows, better: str, worse: str, name: str, what: str) -> st
 
 def _confidences(rows: Rows, name: str) -> tuple[general.Floats, general.Bools]:
     chosen = [row for row in rows if row["set"] == name]
-    if not chosen:
-        return np.empty(0), np.empty(0, dtype=bool)
     stated = [np.frombuffer(bytes.fromhex(row["confidence"]), dtype=np.uint8) / 100 for row in chosen]
     return np.concatenate(stated), np.concatenate([unpacked(row["right62us"], row["n"]) for row in chosen])
