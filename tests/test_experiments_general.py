@@ -78,7 +78,7 @@ class TestGeneral:
         cell = general.Cell("noise", {}, frameset())
         methods = general.candidates([paths[1]])
         rows = {m.name: general.measure(m, cell) for m in methods}
-        assert set(rows) == {"gcc-phat", "gcc-phat-tapered", "scot", "tiny"}
+        assert set(rows) == {"gcc-phat", "phat", "phat-beta", "scot", "tiny"}
         json.dumps(list(rows.values()))
         found = estimators.answers(methods[-1].limited, cell.frames)
         right = np.abs(found.delays - cell.frames.delays) <= 1
@@ -109,8 +109,8 @@ class TestGeneral:
         common = {"engine": "cpu", "data": corpora, "say": said.append}
         general.fill(path, methods[:1], ["respeaker"], **common)  # type: ignore[arg-type]
         rows = general.fill(path, methods, ["respeaker"], **common)  # type: ignore[arg-type]
-        assert [row["method"] for row in rows] == ["gcc-phat", "gcc-phat-tapered", "scot"]
-        assert len(said) == 3
+        assert [row["method"] for row in rows] == ["gcc-phat", "phat", "phat-beta", "scot"]
+        assert len(said) == 4
         content = results.read(path)
         assert content is not None
         assert content["command"] == "qkgcc reproduce general"

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc import gcc
-from qkgcc.classical import Classical
+from qkgcc.classical import TAPER, Classical
 from qkgcc.decoding import peaks
 from qkgcc.estimate import Frames, Method, at_unit_level
 from qkgcc.experiments.framesets import FRAME, RATE, FrameSet
@@ -33,7 +33,7 @@ class Answers:
     """(N, 2) the two highest peaks, samples: of the posterior, or of the correlation where it is positive."""
 
 
-def classical(weighting: str, taper: float = 0.0) -> Callable[[float], Method]:
+def classical(weighting: str, taper: float = TAPER) -> Callable[[float], Method]:
     """A weighting, for a largest delay in samples, of frames of which a share is tapered."""
 
     def limited(limit: float) -> Method:

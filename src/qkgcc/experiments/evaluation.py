@@ -26,7 +26,7 @@ Delays = Callable[[npt.NDArray[np.int16]], npt.NDArray[np.float64]]
 
 
 def gcc_phat(frames: npt.NDArray[np.int16]) -> npt.NDArray[np.float64]:
-    """GCC-PHAT on the grid of the networks: the highest of 47 whole lags."""
+    """GCC-PHAT on the grid of the networks: the highest of 47 whole lags, of frames as they are cut."""
     parts = [
         gcc.delays(part.astype(np.float32), "phat", max_lag=23, interpolation="none")
         for part in np.array_split(frames, max(1, len(frames) // 500))

@@ -46,8 +46,6 @@ DRY_TIMES = (0.0, 0.15)
 """Seconds: in the open, and in a room that takes nearly all."""
 SHIFT = 3
 """Samples."""
-TAPER = 0.06
-"""Share of a frame that fades in and out, where GCC-PHAT is given what steered networks may have."""
 WIDE = 0.2
 """Metres: pairs that are closer score within 10 cm by answering 0."""
 
@@ -85,15 +83,15 @@ class Cell:
 
 
 def candidates(models: Sequence[Path], published: Sequence[Path] = ()) -> list[Candidate]:
-    """GCC-PHAT and SCOT, and a network for each file, called as the file is.
+    """GCC-PHAT of frames as they are cut, weightings as this package has them, and a network for each file, called as
+    the file is.
 
     Published networks are left out on the paper's sets, where Tables 1 and 2 have them.
     """
     elsewhere = tuple(name for name in SETS if name not in _PAPER_SETS)
     return [
-        Candidate("gcc-phat", estimators.classical("phat")),
-        Candidate("gcc-phat-tapered", estimators.classical("phat", taper=TAPER)),
-        Candidate("scot", estimators.classical("scot")),
+        Candidate("gcc-phat", estimators.classical("phat", taper=0.0)),
+        *(Candidate(weighting, estimators.classical(weighting)) for weighting in ("phat", "phat-beta", "scot")),
         *(Candidate(path.stem, estimators.network(path), path, elsewhere) for path in published),
         *(Candidate(path.stem, estimators.network(path), path) for path in models),
     ]
