@@ -137,7 +137,7 @@ def test_confidence_is_the_calibrated_probability_of_being_near(path: Path) -> N
     frames = delayed_noise([1.0, 4.4], OPTIONS.frame, snr=3)
     frames /= np.sqrt(np.mean(frames**2, axis=(1, 2), keepdims=True))
     evidence = network.evidence(frames)
-    posterior, delay, confidence = network.decode(evidence)
+    posterior, delay, confidence, _ = network.decode(evidence)
     possible = np.exp(evidence[0][:, np.isin(network.candidates, network.lags)])
     np.testing.assert_allclose(posterior, possible / possible.sum(axis=1, keepdims=True))
     for row, found, stated in zip(posterior, delay, confidence, strict=True):

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from qkgcc import gcc
 from qkgcc.confidence import coherence_confidence, coherence_spectrum
+from qkgcc.decoding import Decoded
 from qkgcc.peaks import find_peak
 from qkgcc.steering import tapering
 
@@ -58,19 +59,15 @@ class Classical:
         coherence = coherence_spectrum(centred, max_lag=self.max_lag, sample_rate=self.sample_rate, band=self.band)
         return weighted, coherence
 
-    def decode(
-        self, evidence: tuple[npt.NDArray[Any], ...]
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+    def decode(self, evidence: tuple[npt.NDArray[Any], ...]) -> Decoded:
         weighted, coherence = evidence
         circular = gcc.correlation(weighted)
         delay = find_peak(circular, self.max_lag, self.interpolation, self.limit)
         confidence = coherence_confidence(
             coherence, delay, max_lag=self.max_lag, sample_rate=self.sample_rate, frame=self.frame, band=self.band
         )
-        return gcc.curve(circular, self.max_lag), delay, confidence
-
-    def beyond(self, evidence: tuple[npt.NDArray[Any], ...]) -> npt.NDArray[Any]:
-        return np.full(len(evidence[0]), np.nan)  # no other delays are looked at
+        nowhere = np.full(len(delay), np.nan)  # no other delays are looked at
+        return Decoded(gcc.curve(circular, self.max_lag), delay, confidence, nowhere)
 
     def in_context(
         self,

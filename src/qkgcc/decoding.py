@@ -11,6 +11,7 @@ Candidates are evenly spaced and rise; delays come in their unit. A posterior wi
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,19 @@ APART = 0.1
 """Seconds that they are away at least."""
 SEPARATION = 2.0
 """Samples that two sources' delays are apart at least."""
+
+
+class Decoded(NamedTuple):
+    """What a method makes of its evidence, for each of a batch."""
+
+    curve: npt.NDArray[Any]
+    """(batch, L) over the possible delays."""
+    delay: npt.NDArray[Any]
+    """(batch,) samples."""
+    confidence: npt.NDArray[Any]
+    """(batch,)"""
+    beyond: npt.NDArray[Any]
+    """(batch,) a delay that is impossible, yet more likely than not, in samples; NaN where there is none."""
 
 
 def posterior(logits: npt.ArrayLike) -> Array:

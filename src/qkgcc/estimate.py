@@ -18,7 +18,7 @@ from qkgcc import gcc
 from qkgcc.audio import Recording, framed, open_audio, resampled
 from qkgcc.classical import Classical
 from qkgcc.constants import SPEED_OF_SOUND
-from qkgcc.decoding import peaks
+from qkgcc.decoding import Decoded, peaks
 from qkgcc.errors import InputError
 from qkgcc.methods import METHODS
 from qkgcc.neural import SLACK, Network
@@ -70,13 +70,8 @@ class Method(Protocol):
     def evidence(self, frames: Frames) -> tuple[npt.NDArray[Any], ...]:
         """Arrays whose mean over frames is the evidence of them all. Shape: (batch, 2, frame) -> (batch, ...) each."""
 
-    def decode(
-        self, evidence: tuple[npt.NDArray[Any], ...]
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-        """Curve (batch, L), delay in samples (batch,), confidence (batch,)."""
-
-    def beyond(self, evidence: tuple[npt.NDArray[Any], ...]) -> npt.NDArray[Any]:
-        """Delays in samples that are impossible, yet more likely than not; NaN where there is none. Shape: (batch,)"""
+    def decode(self, evidence: tuple[npt.NDArray[Any], ...]) -> Decoded:
+        """Shape: (batch, ...) each -> `Decoded`"""
 
     def in_context(self, posterior: Any, delay: Any, confidence: Any, beyond: Any, times: Any) -> npt.NDArray[Any]:
         """Confidences of frames that know of each other. Shape: (T, L), (T,), (T,), (T,), (T,) -> (T,)"""
@@ -196,9 +191,9 @@ class DelayEstimator:
         answered = int(np.isfinite(delay).sum())
         whole_delay, whole_confidence = math.nan, 0.0
         if answered:
-            _, one_delay, one_confidence = method.decode(tuple(part[None] / answered for part in total))
-            whole_delay = float(one_delay[0])
-            whole_confidence = float(one_confidence[0]) * (1 - float(copied.sum()) / answered)
+            whole = method.decode(tuple(part[None] / answered for part in total))
+            whole_delay = float(whole.delay[0])
+            whole_confidence = float(whole.confidence[0]) * (1 - float(copied.sum()) / answered)
         seconds = delay.astype(np.float64) / method.sample_rate
         whole_seconds = whole_delay / method.sample_rate
         whole_angle = self._angle(np.array([whole_seconds]))
@@ -406,8 +401,7 @@ def _estimate_batch(
     evidence: tuple[npt.NDArray[Any], ...] = ()
     if heard.any():
         evidence = method.evidence(frames[heard])
-        curve[heard], delay[heard], confidence[heard] = method.decode(evidence)
-        beyond[heard] = method.beyond(evidence)
+        curve[heard], delay[heard], confidence[heard], beyond[heard] = method.decode(evidence)
         copied[heard] = _one_is_a_copy(frames[heard])
         confidence[copied] = 0.0
     return (curve, delay, confidence, beyond, copied), evidence

@@ -276,9 +276,7 @@ class Network:
         """The size of a spectrum goes with the root of the frame's length: as if it were the trained one."""
         return np.asarray(frames * math.sqrt(self.card.frame / self.frame), dtype=np.float32)
 
-    def decode(
-        self, evidence: tuple[npt.NDArray[Any], ...]
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+    def decode(self, evidence: tuple[npt.NDArray[Any], ...]) -> decoding.Decoded:
         # The mean log-posterior of several frames is a log-posterior up to a constant.
         (logits,) = evidence
         posterior = decoding.posterior(logits[:, self._possible])
@@ -286,8 +284,8 @@ class Network:
         confidence = self._probability(posterior, self.lags, delay)
         # Delays that the spacing rules out took no part in the training, so they take none here, unless one of them is
         # so likely that the spacing itself is in doubt.
-        _, elsewhere = self._elsewhere(logits)
-        return posterior, delay, self.trust * confidence * (1 - elsewhere)
+        beyond, elsewhere = self._elsewhere(logits)
+        return decoding.Decoded(posterior, delay, self.trust * confidence * (1 - elsewhere), beyond)
 
     def in_context(
         self, posterior: npt.NDArray[Any], delay: Floats, confidence: Floats, beyond: Floats, times: Floats
@@ -308,18 +306,16 @@ class Network:
         result[chosen] = self.trust * context(own, support[chosen])
         return result
 
-    def beyond(self, evidence: tuple[npt.NDArray[Any], ...]) -> npt.NDArray[Any]:
-        """Delays larger than any that is possible, where one is more likely than not; NaN elsewhere. Shape: (batch,)"""
-        delay, probability = self._elsewhere(evidence[0])
-        return np.where(probability > 0, delay, np.nan)
-
     def _elsewhere(self, logits: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-        """The best delay of all and, where it is impossible and more likely than not, its probability; else 0."""
+        """The best delay of all and its probability, where it is impossible and more likely than not; else NaN and 0.
+
+        Shape: (batch, C) -> (batch,), (batch,)
+        """
         everywhere = decoding.posterior(logits)
         delay = decoding.DECODERS[self.decoder](everywhere, self.candidates)
         probability = self._probability(everywhere, self.candidates, delay)
         counts = (np.abs(delay) > self.limit + SLACK) & (probability >= 0.5)
-        return delay, np.where(counts, probability, 0.0)
+        return np.where(counts, delay, np.nan), np.where(counts, probability, 0.0)
 
     def _probability(self, posterior: Floats, delays: Floats, delay: Floats) -> Floats:
         """That a delay is within 62.5 microseconds of the truth."""

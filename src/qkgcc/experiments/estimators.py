@@ -83,8 +83,7 @@ def answers(
             elif method.scaling == "frame":
                 frames = at_unit_level(frames)
             evidence = method.evidence(frames.astype(np.float32))
-            curves[here], delays[part], confidence[part] = method.decode(evidence)
-            beyond[here] = method.beyond(evidence)
+            curves[here], delays[part], confidence[part], beyond[here] = method.decode(evidence)
             two[part] = peaks(np.maximum(curves[here], 0), method.lags, 2)[0]
             if progress is not None:
                 progress(len(part))

@@ -106,8 +106,8 @@ def _support(model: TorchModel, decoder: str, given: FrameSet) -> npt.NDArray[np
     for sequence in np.unique(given.sequences):
         rows = np.flatnonzero(given.sequences == sequence)
         method = limited(float(given.limits[rows[0]]))
-        posterior, delay, _ = method.decode(method.evidence(at_unit_level(given.frames[rows])))
-        result[rows] = decoding.support(posterior, method.lags, delay, given.times[rows], TOLERANCE * RATE)
+        found = method.decode(method.evidence(at_unit_level(given.frames[rows])))
+        result[rows] = decoding.support(found.curve, method.lags, found.delay, given.times[rows], TOLERANCE * RATE)
     return result
 
 
