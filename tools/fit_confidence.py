@@ -19,8 +19,9 @@ import soundfile
 from rich.progress import track
 
 from qkgcc import gcc
-from qkgcc.confidence import ambiguity_cap, coherence_spectrum, support
-from qkgcc.peaks import find_peak
+from qkgcc.classical import Classical
+from qkgcc.confidence import ambiguity_cap, support
+from qkgcc.peaks import INTERPOLATIONS
 
 RATE, FRAME, FRAMES, C = 16000, 2048, 15, 343.0
 
@@ -64,11 +65,13 @@ def _convolve(signal: np.ndarray, response: np.ndarray) -> np.ndarray:
 
 def judge(frames: np.ndarray, delay: float, spacing: float) -> np.ndarray:
     """`at`, `away` and whether the delay is right, for each weighting and frame. Shape: (6, 15, 3)."""
+    limit = spacing / C * RATE
     max_lag = gcc.lag_range(spacing / C, RATE)
-    coherence = coherence_spectrum(frames, max_lag=max_lag, sample_rate=RATE)
     rows = []
     for weighting in gcc.WEIGHTINGS:
-        found = find_peak(gcc.correlation(gcc.weighted_spectrum(frames, weighting, max_lag=max_lag)), max_lag)
+        method = Classical(weighting, RATE, FRAME, max_lag, limit, None, gcc.BETA, INTERPOLATIONS[0])
+        evidence = method.evidence(frames)
+        found, coherence = method.decode(evidence).delay, evidence[1]
         at, away = support(coherence, found, max_lag=max_lag, sample_rate=RATE, frame=FRAME)
         rows.append(np.stack([at, away, np.abs(found - delay) <= 1], axis=-1))
     return np.stack(rows)

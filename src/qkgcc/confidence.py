@@ -29,7 +29,7 @@ TOLERANCE = 62.5e-6
 TOP = 8000.0
 """Hz. Above it speech has little that is coherent, and 48 kHz recordings would look worse than the same at 16 kHz."""
 
-_A, _B, _C = -2.23, 15.89, 9.78
+_A, _B, _C = -2.31, 16.05, 9.53
 
 
 _REFERENCE_BINS = 256.0  # independent bins of a quarter of a 2048-sample frame, up to 8 kHz at 16 kHz
