@@ -1,5 +1,6 @@
 """`qkgcc estimate`: delays of files, folders, pairs of recorders, standard input."""
 
+import functools
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,9 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
+from qkgcc.archives import Work, tasks
 from qkgcc.audio import Recording, open_audio
+from qkgcc.cli.archive import archive
 from qkgcc.cli.options import Other, Spacing, SpeedOfSound, Temperature, sound_speed
 from qkgcc.cli.tables import console, delay_table, progress_bar
 from qkgcc.errors import InputError
@@ -68,6 +71,13 @@ def estimate(
     format: Annotated[Format, typer.Option(help="What to print.")] = Format.table,
     curve: Annotated[bool, typer.Option(help="Whether JSON holds the lags and curves too.")] = True,
     plot: Annotated[Path | None, typer.Option(help="Write a picture; several inputs give OUT-NAME.png each.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A folder: write a CSV (or JSON) for each recording instead of printing.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="With --out: recordings at a time.")] = 1,
+    skip_existing: Annotated[
+        bool, typer.Option("--skip-existing", help="With --out: leave out recordings whose output is there.")
+    ] = False,
 ) -> None:
     """Delay between two channels over time, and one for the whole recording.
 
@@ -80,20 +90,34 @@ def estimate(
     * `qkgcc estimate array.flac --pairs all --format csv > delays.csv`
 
     * `ffmpeg -i clip.mp4 -f wav - | qkgcc estimate - --format json`
+
+    * `qkgcc estimate recordings --out delays --jobs 8 --skip-existing`
     """
-    estimator = DelayEstimator(
-        method,
-        spacing=spacing,
-        max_delay=max_delay,
-        frame=frame,
-        hop=hop,
-        band=band,
-        interpolation=interpolation,
-        decoder=decoder,
-        beta=beta,
-        max_sources=max_sources,
-        speed_of_sound=sound_speed(speed_of_sound, temperature),
-    )
+    options = {
+        "method": method,
+        "spacing": spacing,
+        "max_delay": max_delay,
+        "frame": frame,
+        "hop": hop,
+        "band": band,
+        "interpolation": interpolation,
+        "decoder": decoder,
+        "beta": beta,
+        "max_sources": max_sources,
+        "speed_of_sound": sound_speed(speed_of_sound, temperature),
+    }
+    estimator = DelayEstimator(**options)  # type: ignore[arg-type]
+    if out is not None:
+        if other is not None or plot is not None or Path("-") in files:
+            raise InputError("--out takes files and folders: no --with, no --plot, no standard input")
+        kind = "csv" if format is Format.table else format.value
+        pick = functools.partial(_pairs, channels=channels, pairs=pairs)
+        given = tasks(_with_roots(files), out, kind)
+        work = Work(options, kind, curve, pick, start, end)
+        archive(given, work, out, jobs=jobs, skip_existing=skip_existing)
+        return
+    if jobs != 1 or skip_existing:
+        raise InputError("--jobs and --skip-existing are for many outputs: give --out FOLDER, too")
     if other is not None and len(files) != 1:
         raise InputError("--with takes exactly one first recording")
     if plot is not None and plot.suffix.lower() not in PLOT_SUFFIXES:
@@ -152,15 +176,20 @@ def estimate(
 
 def expand(files: list[Path]) -> list[Path]:
     """Files as given; folders as the recordings below them, sorted."""
-    sources: list[Path] = []
+    return [source for _, source in _with_roots(files)]
+
+
+def _with_roots(files: list[Path]) -> list[tuple[Path, Path]]:
+    """Each recording, after the folder that was given or that it lies in."""
+    sources: list[tuple[Path, Path]] = []
     for file in files:
         if file.is_dir():
             found = sorted(p for p in file.rglob("*") if p.suffix.lower() in AUDIO_SUFFIXES and p.is_file())
             if not found:
                 raise InputError(f"the folder {file} holds no recordings")
-            sources += found
+            sources += [(file, source) for source in found]
         else:
-            sources.append(file)
+            sources.append((file.parent, file))
     return sources
 
 

@@ -1,0 +1,141 @@
+"""Folders of thousands of recordings: one output each, several at a time, and what is done stays done.
+
+Every worker is a process with an estimator of its own. Outputs are written whole or not at all, and a recording that
+fails does not stop the others: after an interrupt, or when the damaged files are mended, a second run does the rest.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qkgcc.audio import Recording, open_audio
+from qkgcc.errors import InputError
+from qkgcc.estimate import DelayEstimator
+from qkgcc.files import write_whole
+from qkgcc.results import DelayEstimate, csv_text
+
+FORMATS = ("csv", "json")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A recording and the file that its delays go to."""
+
+    source: Path
+    output: Path
+
+
+@dataclass(frozen=True)
+class Outcome:
+    task: Task
+    seconds: float = 0.0
+    """Of audio; 0 where it failed."""
+    error: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is done with every recording."""
+
+    estimator: Mapping[str, Any]
+    """Arguments of `DelayEstimator`."""
+    format: str = "csv"
+    """csv: a line a frame; json: an object a line, one for each pair of channels."""
+    curve: bool = True
+    """Whether JSON holds lags and curves."""
+    pairs: Callable[[Recording], Sequence[tuple[int, int]]] = lambda recording: [(0, 1)]
+    """Which channels of a recording. To a worker it travels by its name: a function of a module, or a partial one."""
+    start: float | None = None
+    end: float | None = None
+
+
+def tasks(inputs: Sequence[tuple[Path, Path]], folder: Path, format: str) -> list[Task]:
+    """Outputs in `folder`: the path of each recording below its root, with the format's suffix behind its own.
+
+    Args:
+        inputs: (root, recording) each; a recording that was named itself has its folder as root.
+
+    >>> [task.output.as_posix() for task in tasks([(Path("talks"), Path("talks/may/a.wav"))], Path("out"), "csv")]
+    ['out/may/a.wav.csv']
+    """
+    made = [
+        Task(source, folder / source.relative_to(root).with_name(f"{source.name}.{format}")) for root, source in inputs
+    ]
+    sources: dict[Path, Path] = {}
+    for task in made:
+        if (other := sources.setdefault(task.output, task.source)) != task.source:
+            raise InputError(f"{other} and {task.source} would both be written to {task.output}: take one at a time")
+    return list({task.output: task for task in made}.values())
+
+
+def run(given: Sequence[Task], work: Work, jobs: int = 1) -> Iterator[Outcome]:
+    """Do the tasks, `jobs` at a time, and give their outcomes as they come. Leaving it early stops the workers."""
+    if jobs == 1:
+        estimator = DelayEstimator(**work.estimator)
+        for task in given:
+            yield _do(task, work, estimator)
+        return
+    context = multiprocessing.get_context("spawn")  # threads of the libraries do not survive a fork
+    with ProcessPoolExecutor(min(jobs, max(1, len(given))), context, _begin, (work, jobs)) as pool:
+        waiting: list[Future[Outcome]] = [pool.submit(_work, task) for task in given]
+        try:
+            for future in as_completed(waiting):
+                yield future.result()
+        except BrokenProcessPool:
+            raise InputError(
+                "a worker died, perhaps for want of memory: use fewer jobs, and skip what is written already"
+            ) from None
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
+
+
+_mine: tuple[Work, DelayEstimator]  # of a worker
+
+
+def _begin(work: Work, jobs: int) -> None:
+    global _mine
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the first process decides
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # half-written files are removed on the way out
+    _mine = work, DelayEstimator(**work.estimator)
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // jobs))
+
+
+def _work(task: Task) -> Outcome:
+    return _do(task, *_mine)
+
+
+def _do(task: Task, work: Work, estimator: DelayEstimator) -> Outcome:
+    try:
+        recording = open_audio(task.source, start=work.start, end=work.end)
+        answers = [estimator(recording.pick(pair)) for pair in work.pairs(recording)]
+        if not any(answer.summary.answered for answer in answers):
+            raise InputError(f"{task.source}: the channels are silent, or one of them is: there is no delay to find")
+        text = csv_text(answers) if work.format == "csv" else _json_text(answers, work.curve)
+        task.output.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(task.output, lambda target: target.write_text(text, newline="", encoding="utf-8"))
+    except InputError as error:
+        return Outcome(task, error=str(error))
+    except OSError as error:
+        return Outcome(task, error=f"{task.source}: {error.strerror or error}")
+    warnings = [f"{answer.source}: {warning}" for answer in answers for warning in answer.warnings]
+    return Outcome(task, recording.duration, warnings=tuple(warnings))
+
+
+def _json_text(answers: Sequence[DelayEstimate], curve: bool) -> str:
+    return "".join(answer.to_json(curve=curve) + "\n" for answer in answers)

@@ -1,0 +1,127 @@
+"""Many recordings, one output each: nothing is lost by a damaged file, an interrupt or a second run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import soundfile
+
+from qkgcc import DelayEstimator, InputError
+from qkgcc.archives import Task, Work, run, tasks
+from qkgcc.results import csv_text
+from signals import delayed_noise
+
+COMMAND = [sys.executable, "-c", "from qkgcc.cli import main; main()", "estimate"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Four recordings, one of them in a folder of its own and one damaged."""
+    (tmp_path / "in" / "may").mkdir(parents=True)
+    for i, name in enumerate(("a.wav", "may/b.wav", "may/a.wav")):
+        soundfile.write(tmp_path / "in" / name, 0.1 * delayed_noise(i + 1.0, 16000, seed=i)[0].T, 16000)
+    (tmp_path / "in" / "c.wav").write_text("no sound in here" * 100)
+    return tmp_path
+
+
+def estimate(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, **options)  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_output_for_each_recording(folder: Path, jobs: int) -> None:
+    out = folder / "new" / "out"
+    done = estimate(folder / "in", "--out", out, "--jobs", jobs, "--spacing", 0.2, "--method", "phat")
+    assert done.returncode == 1
+    assert "error: " in done.stderr
+    assert "c.wav" in done.stderr
+    assert "3 of 4 recordings done (0.00 h, " in done.stderr
+    assert "1 failed" in done.stderr
+    assert done.stdout == ""
+    found = sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file())
+    assert found == ["a.wav.csv", "may/a.wav.csv", "may/b.wav.csv"]
+    for name in found:
+        source = folder / "in" / name.removesuffix(".csv")
+        assert (out / name).read_text() == csv_text([DelayEstimator("phat", spacing=0.2)(source)])
+
+
+def test_a_second_run_does_the_rest(folder: Path) -> None:
+    out = folder / "out"
+    (folder / "in" / "c.wav").unlink()
+    assert estimate(folder / "in" / "may", "--out", out, "--format", "json", "--no-curve").returncode == 0
+    records = [json.loads(line) for line in (out / "a.wav.json").read_text().splitlines()]
+    assert [record["channels"] for record in records] == [[0, 1]]
+    (out / "a.wav.json").write_text("as it was")
+    done = estimate(folder / "in" / "may", "--out", out, "--format", "json", "--skip-existing")
+    assert (done.returncode, (out / "a.wav.json").read_text()) == (0, "as it was")
+    assert "0 of 2 recordings done" in done.stderr
+    assert "2 were there already" in done.stderr
+    (out / "b.wav.json").unlink()
+    done = estimate(folder / "in" / "may", "--out", out, "--format", "json", "--skip-existing")
+    assert "1 of 2 recordings done" in done.stderr
+    assert (out / "b.wav.json").exists()
+    assert estimate(folder / "in" / "may", "--out", out, "--format", "json").returncode == 0
+    assert (out / "a.wav.json").read_text() != "as it was"
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_interrupt_leaves_what_is_done_and_nothing_half_done(folder: Path, jobs: int) -> None:
+    sound = 0.1 * delayed_noise(2.0, 20 * 16000)[0].T
+    for i in range(40):
+        soundfile.write(folder / "in" / f"long-{i:02}.wav", sound, 16000)
+    out = folder / "out"
+    # As from a terminal: the signal goes to the workers, too.
+    arguments = [*COMMAND, str(folder / "in"), "--out", str(out), "--jobs", str(jobs)]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        while not list(out.glob("long-*.csv")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "--skip-existing goes on from here" in said
+    assert "Traceback" not in said
+    written = sorted(out.glob("long-*.csv"))
+    assert 0 < len(written) < 40
+    assert {path.suffix for path in out.rglob("*") if path.is_file()} == {".csv"}
+    assert not list(out.rglob(".*"))
+    lines = {len(path.read_text().splitlines()) for path in written}
+    assert len(lines) == 1  # each is whole
+
+
+def test_what_cannot_be_is_said(folder: Path) -> None:
+    for arguments, message in (
+        (("--jobs", 2), "give --out FOLDER"),
+        (("--skip-existing",), "give --out FOLDER"),
+        (("--out", folder / "o", "--plot", "x.png"), "no --with, no --plot"),
+        (("--out", folder / "in" / "a.wav"), "cannot make the folder"),
+        (("--out", folder / "o", "--method", "phatt"), "unknown method 'phatt'"),
+    ):
+        done = estimate(folder / "in", *arguments)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+    with pytest.raises(InputError, match=r"would both be written to out.a\.wav\.csv"):
+        tasks([(Path("x"), Path("x/a.wav")), (Path("y"), Path("y/a.wav"))], Path("out"), "csv")
+
+
+def test_an_output_that_cannot_be_written_is_one_failure(folder: Path) -> None:
+    (folder / "out" / "a.wav.csv").mkdir(parents=True)
+    given = tasks([(folder / "in", folder / "in" / name) for name in ("a.wav", "may/b.wav")], folder / "out", "csv")
+    first, second = run(given, Work({"method": "phat"}))
+    assert first.error is not None
+    assert "cannot write" in first.error
+    assert (second.error, second.seconds) == (None, 1.0)
+
+
+def test_silence_is_a_failure_that_is_named(folder: Path) -> None:
+    soundfile.write(folder / "quiet.wav", 0 * delayed_noise(0.0, 16000)[0].T, 16000)
+    (outcome,) = run([Task(folder / "quiet.wav", folder / "quiet.csv")], Work({"method": "phat"}))
+    assert outcome.error is not None
+    assert "quiet.wav: the channels are silent" in outcome.error
+    assert not (folder / "quiet.csv").exists()
