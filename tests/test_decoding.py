@@ -152,6 +152,18 @@ def test_support_is_what_the_frames_around_say() -> None:
     assert 0.9 * near < found[15] < near
 
 
+def test_support_of_many_frames_is_that_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    delays = np.arange(-10.0, 11.0)
+    answer = np.where(rng.random(300) < 0.1, np.nan, rng.uniform(-9, 9, 300))
+    times = np.cumsum(rng.uniform(0, 0.3, 300))
+    p = rng.dirichlet(np.ones(21), 300)
+    whole = decoding.support(p, delays, answer, times, tolerance=1.0)
+    for rows in (1, 7, 64):
+        monkeypatch.setattr(decoding, "ROWS", rows)
+        np.testing.assert_array_equal(decoding.support(p, delays, answer, times, tolerance=1.0), whole)
+
+
 def test_support_comes_from_frames_that_are_apart_near_and_not_silent() -> None:
     delays = np.arange(-10.0, 11.0)
     answer = np.array([3.0, 3.0, np.nan, 3.0])

@@ -25,6 +25,8 @@ REACH = 2
 """Steps either side of the peak that `mean` looks at."""
 WINDOW = 1.0
 """Seconds around a frame in which others may support its delay."""
+ROWS = 4096
+"""Frames that are looked at together."""
 APART = 0.1
 """Seconds that they are away at least."""
 SEPARATION = 2.0
@@ -115,8 +117,20 @@ def support(
         times: of the frames, rising, in seconds. A frame without a delay (NaN) neither has support nor gives any.
     Shape: (T, delays), (delays,), (T,), (T,) -> (T,)
     """
-    p, candidates = _check(posterior, delays)
-    answer, moments = np.asarray(delay, dtype=np.float64), np.asarray(times, dtype=np.float64)
+    rows, answer = np.asarray(posterior), np.asarray(delay, dtype=np.float64)
+    moments = np.asarray(times, dtype=np.float64)
+    result = np.full(len(answer), np.nan)
+    for first in range(0, len(answer), ROWS):  # and what is around them: hours take no more memory than minutes
+        last = min(first + ROWS, len(answer))
+        low = int(np.searchsorted(moments, moments[first] - WINDOW))
+        high = int(np.searchsorted(moments, moments[last - 1] + WINDOW, side="right"))
+        here = slice(low, high)
+        found = _support(*_check(rows[here], delays), answer[here], moments[here], tolerance)
+        result[first:last] = found[first - low : last - low]
+    return result
+
+
+def _support(p: Array, candidates: Array, answer: Array, moments: Array, tolerance: float) -> Array:
     known = np.isfinite(answer)
     total, count = np.zeros((2, len(answer)))
     for shift in range(1, len(answer)):

@@ -302,8 +302,9 @@ class Network:
         support = decoding.support(posterior, self.lags, delay, times, reach)
         chosen = np.isfinite(support) & np.isnan(beyond)
         result = confidence.copy()
-        own = decoding.probability_near(posterior[chosen], self.lags, delay[chosen], reach)
-        result[chosen] = self.trust * context(own, support[chosen])
+        for rows in np.array_split(np.flatnonzero(chosen), 1 + len(delay) // decoding.ROWS):
+            own = decoding.probability_near(posterior[rows], self.lags, delay[rows], reach)
+            result[rows] = self.trust * context(own, support[rows])
         return result
 
     def _elsewhere(self, logits: npt.NDArray[Any]) -> tuple[Floats, Floats]:
