@@ -245,13 +245,13 @@ def test_a_killed_process_goes_on(tmp_path: Path) -> None:
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 90
-    while not (tmp_path / "run" / BEST).exists():
+    while not (tmp_path / "run" / STATE).exists():  # an epoch's last file: before it a run begins anew
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.1)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert (tmp_path / "run" / STATE).exists()
+    assert (tmp_path / "run" / BEST).exists()
     assert not (tmp_path / "run" / LAST).exists()
     before = len((tmp_path / "run" / METRICS).read_text().splitlines())
     done = subprocess.run([*command, "--stop-after", "1"], env=environment, capture_output=True, text=True)
