@@ -26,7 +26,6 @@ OPTIONS = SteeredOptions(
     channels=8,
     maps=4,
     kernel=3,
-    taper=0.1,
     delay_channels=8,
 )
 

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import soundfile
 
@@ -113,7 +114,8 @@ def test_what_cannot_be_is_said(folder: Path) -> None:
 def test_an_output_that_cannot_be_written_is_one_failure(folder: Path) -> None:
     (folder / "out" / "a.wav.csv").mkdir(parents=True)
     given = tasks([(folder / "in", folder / "in" / name) for name in ("a.wav", "may/b.wav")], folder / "out", "csv")
-    first, second = run(given, Work({"method": "phat"}))
+    outcomes = {outcome.task: outcome for outcome in run(given, Work({"method": "phat"}), jobs=2)}
+    first, second = (outcomes[task] for task in given)
     assert first.error is not None
     assert "cannot write" in first.error
     assert (second.error, second.seconds) == (None, 1.0)
@@ -125,3 +127,9 @@ def test_silence_is_a_failure_that_is_named(folder: Path) -> None:
     assert outcome.error is not None
     assert "quiet.wav: the channels are silent" in outcome.error
     assert not (folder / "quiet.csv").exists()
+    pair = delayed_noise(1.0, 16000)[0]
+    soundfile.write(folder / "half.wav", np.stack([*pair, 0 * pair[0]], axis=1), 16000)
+    work = Work({"method": "phat"}, pairs=lambda recording: [(0, 1), (0, 2)])
+    (outcome,) = run([Task(folder / "half.wav", folder / "half.csv")], work)
+    assert outcome.error is None
+    assert outcome.warnings == (f"{folder / 'half.wav'}: channels 0 and 2 are silent, or one of them is",)

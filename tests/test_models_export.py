@@ -22,7 +22,6 @@ VARIANTS = {
     "raw offsets": {"split": False, "radius": 3},
     "no neighbours": {"radius": 0},
     "no magnitude": {"magnitude": False},
-    "no taper": {"taper": 0.0},
     "half steps": {"step": 0.5},
     "wide": {"radius": 40, "dft": 600},
 }

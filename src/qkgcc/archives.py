@@ -23,7 +23,10 @@ from qkgcc.estimate import DelayEstimator
 from qkgcc.files import write_whole
 from qkgcc.results import DelayEstimate, csv_text
 
-FORMATS = ("csv", "json")
+
+def first_two(recording: Recording) -> Sequence[tuple[int, int]]:
+    """The first two channels."""
+    return [(0, 1)]
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Work:
     """csv: a line a frame; json: an object a line, one for each pair of channels."""
     curve: bool = True
     """Whether JSON holds lags and curves."""
-    pairs: Callable[[Recording], Sequence[tuple[int, int]]] = lambda recording: [(0, 1)]
+    pairs: Callable[[Recording], Sequence[tuple[int, int]]] = first_two
     """Which channels of a recording. To a worker it travels by its name: a function of a module, or a partial one."""
     start: float | None = None
     end: float | None = None
@@ -80,11 +83,12 @@ def tasks(inputs: Sequence[tuple[Path, Path]], folder: Path, format: str) -> lis
 
 def run(given: Sequence[Task], work: Work, jobs: int = 1) -> Iterator[Outcome]:
     """Do the tasks, `jobs` at a time, and give their outcomes as they come. Leaving it early stops the workers."""
+    estimator = DelayEstimator(**work.estimator)  # what is wrong with it is said here, not by every worker
     if jobs == 1:
-        estimator = DelayEstimator(**work.estimator)
         for task in given:
             yield _do(task, work, estimator)
         return
+    others = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")  # threads of the libraries do not survive a fork
     with ProcessPoolExecutor(min(jobs, max(1, len(given))), context, _begin, (work, jobs)) as pool:
         waiting: list[Future[Outcome]] = [pool.submit(_work, task) for task in given]
@@ -97,7 +101,7 @@ def run(given: Sequence[Task], work: Work, jobs: int = 1) -> Iterator[Outcome]:
             ) from None
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
+            for process in set(multiprocessing.active_children()) - others:
                 process.terminate()
             raise
 
@@ -134,6 +138,8 @@ def _do(task: Task, work: Work, estimator: DelayEstimator) -> Outcome:
     except OSError as error:
         return Outcome(task, error=f"{task.source}: {error.strerror or error}")
     warnings = [f"{answer.source}: {warning}" for answer in answers for warning in answer.warnings]
+    silent = [answer.channels for answer in answers if not answer.summary.answered]
+    warnings += [f"{task.source}: channels {one} and {two} are silent, or one of them is" for one, two in silent]
     return Outcome(task, recording.duration, warnings=tuple(warnings))
 
 

@@ -65,6 +65,9 @@ class TorchModel:
     def __init__(self, network: nn.Module, card: Card) -> None:
         self.card = card
         self.any_delay = card.architecture == "steered"
+        if self.any_delay:
+            # Frames are padded to the DFT's length here, so that any up to that will do.
+            network = network.resized(frame=card.dft, dft=card.dft)  # type: ignore[operator]
         if hasattr(network, "folded"):
             setattr(network, "folded", True)  # noqa: B010 - to mypy, every attribute is a module
         self.network = network.eval()
@@ -78,27 +81,23 @@ class TorchModel:
     ) -> npt.NDArray[np.float32]:
         import torch
 
-        network, *given = self._for(frames, bins)
+        given = self._inputs(frames, bins)
         with torch.inference_mode():
             if self.any_delay:
-                return np.asarray(network(*given, delays=tuple(delays.tolist())))
-            return np.asarray(network(*given)[:, torch.from_numpy(np.isin(self.card.delays, delays))])
+                return np.asarray(self.network(*given, delays=tuple(delays.tolist())))
+            return np.asarray(self.network(*given)[:, torch.from_numpy(np.isin(self.card.delays, delays))])
 
     def reliability(
         self, frames: npt.NDArray[np.float32], bins: npt.NDArray[np.bool_] | None
     ) -> npt.NDArray[np.float32]:
-        network, *given = self._for(frames, bins)
-        return np.asarray(network.reliability(*given))
+        return np.asarray(self.network.reliability(*self._inputs(frames, bins)))  # type: ignore[operator]
 
-    def _for(self, frames: npt.NDArray[np.float32], bins: npt.NDArray[np.bool_] | None) -> tuple[Any, Any, Any]:
-        """The network for frames of that length, and what it is given."""
+    def _inputs(self, frames: npt.NDArray[np.float32], bins: npt.NDArray[np.bool_] | None) -> tuple[Any, Any]:
         import torch
 
-        network: Any = self.network
-        if self.any_delay and frames.shape[-1] != network.options.frame:
-            network = network.resized(frame=frames.shape[-1], dft=self.card.dft)
-        given = torch.from_numpy(np.ascontiguousarray(frames))
-        return network, given, None if bins is None else torch.from_numpy(bins)
+        if self.any_delay:
+            frames = np.pad(frames, ((0, 0), (0, 0), (0, self.card.dft - frames.shape[-1])))
+        return torch.from_numpy(np.ascontiguousarray(frames)), None if bins is None else torch.from_numpy(bins)
 
 
 @dataclass(frozen=True)

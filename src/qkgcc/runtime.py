@@ -14,7 +14,7 @@ import scipy.fft
 from qkgcc.card import KEY, Card
 from qkgcc.errors import InputError
 from qkgcc.simulate.draws import normal, stream
-from qkgcc.steering import steering_matrix, tapering
+from qkgcc.steering import steering_matrix
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -76,7 +76,7 @@ class OnnxModel:
             raise InputError(f"{path}: {error}") from None
         if self.card.architecture != "steered":
             raise InputError(f"{path} holds a {self.card.architecture}; only steered networks are run from ONNX")
-        self._options = {"pool": 1, "taper": 0.0, "step": 1.0, "delay_kernel": 7, "logit_kernel": 5} | self.card.options
+        self._options = {"pool": 1, "step": 1.0, "delay_kernel": 7, "logit_kernel": 5} | self.card.options
         self._spare = 2 * (self._options["delay_kernel"] // 2) + self._options["logit_kernel"] // 2
         self._run = onnxruntime.RunOptions()
         self._run.only_execute_path_to_fetches = True
@@ -135,11 +135,9 @@ class OnnxModel:
         steering = steering_matrix(
             card.dft, self._options["pool"], center, self.step, count + 2 * self._spare, int(mask.sum())
         )
-        window = tapering(frames.shape[-1], self._options["taper"])
         found: list[Any] = []
         for first in range(0, len(frames), _BATCH):
-            part = frames[first : first + _BATCH].astype(np.float32, copy=False)
-            spectra = scipy.fft.rfft(part if window is None else part * window, n=card.dft)
+            spectra = scipy.fft.rfft(frames[first : first + _BATCH].astype(np.float32, copy=False), n=card.dft)
             inputs = {"spectra": np.stack([spectra.real, spectra.imag], axis=2), "bins": mask, "steering": steering}
             try:
                 found += self.session.run([output], inputs, self._run)

@@ -1,5 +1,4 @@
-"""What goes into an exported network beside its frames: the matrix that steers evidence to candidate delays, and the
-window of the frames. NumPy only.
+"""What steers evidence to candidate delays, as a matrix for one product. NumPy only: an exported network asks for it.
 
 r[tau] = sum_k Re(E[k] exp(j 2 pi f_k tau)) / sqrt(usable bins)
 """
@@ -29,19 +28,3 @@ def steering_matrix(dft: int, pool: int, center: float, step: float, count: int,
     matrix: Floats32 = exact.astype(np.float32)
     matrix.flags.writeable = False  # it is shared by all that ask for it
     return matrix
-
-
-@lru_cache(maxsize=8)
-def tapering(length: int, share: float) -> Floats32 | None:
-    """What frames are multiplied by so that a share of them fades in and out; None: nothing. Shape: (length,)
-
-    Where a frame is cut out of a sound, the cut is at the same place in both channels: to a DFT, an event at delay 0.
-    """
-    ramp = round(share * length / 2)
-    if not ramp:
-        return None
-    place = np.arange(length)
-    inside = np.minimum(1, (np.minimum(place, place[::-1]) + 0.5) / ramp)
-    window: Floats32 = (0.5 - 0.5 * np.cos(np.pi * inside)).astype(np.float32)
-    window.flags.writeable = False
-    return window

@@ -106,7 +106,6 @@ def estimate(
         "max_sources": max_sources,
         "speed_of_sound": sound_speed(speed_of_sound, temperature),
     }
-    estimator = DelayEstimator(**options)  # type: ignore[arg-type]
     if out is not None:
         if other is not None or plot is not None or Path("-") in files:
             raise InputError("--out takes files and folders: no --with, no --plot, no standard input")
@@ -118,6 +117,7 @@ def estimate(
         return
     if jobs != 1 or skip_existing:
         raise InputError("--jobs and --skip-existing are for many outputs: give --out FOLDER, too")
+    estimator = DelayEstimator(**options)  # type: ignore[arg-type]
     if other is not None and len(files) != 1:
         raise InputError("--with takes exactly one first recording")
     if plot is not None and plot.suffix.lower() not in PLOT_SUFFIXES:

@@ -30,20 +30,18 @@ from qkgcc.models.options import NetworkOptions
 class FrontEndOptions(NetworkOptions):
     """What shapes the front end; the defaults are the paper's."""
 
-    LEAST: ClassVar[Mapping[str, int]] = {"max_delay": 0, "radius": 0, "positions": 0, "taper": 0}
+    LEAST: ClassVar[Mapping[str, int]] = {"max_delay": 0, "radius": 0, "positions": 0}
 
     width: int = 128  # d
     heads: int = 4  # H
     radius: int = 8  # b, in bins; 0 compares each bin with itself only
     magnitude: bool = True  # False: tokens are [cos, sin]
     positions: int = 0  # rows of the positional table, evenly from 0 to half the sample rate; 0: one for each bin
-    taper: float = 0.0  # share of the frame that fades in and out: edges are no sound, yet they have a spectrum
     split: bool = True  # False: the head sees the raw 2b + 1 offsets instead of center / symmetric / antisymmetric
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.expect(self.width % self.heads == 0, "width", f", which {self.heads} heads do not divide")
-        self.expect(0 <= self.taper <= 1, "taper", ", which is no share of a frame")
 
     @property
     def features(self) -> int:
@@ -51,10 +49,9 @@ class FrontEndOptions(NetworkOptions):
         return self.heads * (2 * self.radius + 1)
 
 
-def tokens(frames: Tensor, dft: int, magnitude: bool = True, taper: float = 0.0) -> Tensor:
+def tokens(frames: Tensor, dft: int, magnitude: bool = True) -> Tensor:
     """``[log(1 + |X|), cos(angle X), sin(angle X)]`` of the spectrum X of each frame, zero padded to `dft` samples.
 
-    Before that the frame is tapered (`tapered`).
     Shape: (..., frame) -> (..., dft // 2 + 1, 3), or (..., dft // 2 + 1, 2) without the magnitude
 
     >>> tokens(torch.tensor([0.0, -1.0, 0.0, 1.0]), dft=4).round(decimals=4)  # of the spectrum 0, 2j, 0
@@ -62,7 +59,7 @@ def tokens(frames: Tensor, dft: int, magnitude: bool = True, taper: float = 0.0)
             [1.0986, 0.0000, 1.0000],
             [0.0000, 1.0000, 0.0000]])
     """
-    real, imag = torch.view_as_real(torch.fft.rfft(tapered(frames, taper), n=dft)).unbind(-1)
+    real, imag = torch.view_as_real(torch.fft.rfft(frames, n=dft)).unbind(-1)
     power = real.square() + imag.square()
     # Cosine and sine without trigonometry. An empty bin has no phase: it gets that of +0, as numpy.angle does, and
     # neither it nor its gradient is NaN.
@@ -70,23 +67,6 @@ def tokens(frames: Tensor, dft: int, magnitude: bool = True, taper: float = 0.0)
     empty, size = power < tiny, power.clamp_min(tiny).sqrt()
     phase = [torch.where(empty, 1.0, real / size), torch.where(empty, 0.0, imag / size)]
     return torch.stack([torch.log1p(size), *phase] if magnitude else phase, dim=-1)
-
-
-def tapered(frames: Tensor, share: float) -> Tensor:
-    """Frames of which that share fades in and out, along half a cosine each; see `qkgcc.steering.tapering`.
-
-    Shape: (..., frame) -> same
-
-    >>> tapered(torch.ones(8), 0.5)
-    tensor([0.1464, 0.8536, 1.0000, 1.0000, 1.0000, 1.0000, 0.8536, 0.1464])
-    """
-    length = frames.shape[-1]
-    ramp = round(share * length / 2)
-    if not ramp:
-        return frames
-    place = torch.arange(length, device=frames.device, dtype=frames.dtype)
-    inside = (torch.minimum(place, length - 1 - place) + 0.5) / ramp
-    return frames * (0.5 - 0.5 * torch.cos(torch.pi * inside.clamp_max(1)))
 
 
 def at_bins(table: Tensor, dft: int) -> Tensor:
@@ -134,7 +114,7 @@ class FrontEnd(nn.Module):
         """
         o = self.options
         o.check_input(frames, bins)
-        rows = self.norm(self.embed(tokens(frames, o.dft, o.magnitude, o.taper)) + self.positions())
+        rows = self.norm(self.embed(tokens(frames, o.dft, o.magnitude)) + self.positions())
         queries, keys = self.query(rows[:, 0]), self.key(rows[:, 1])
         if bins is not None:
             queries, keys = queries * bins[:, None], keys * bins[:, None]
@@ -160,7 +140,7 @@ class FrontEnd(nn.Module):
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
         with torch.autocast(device, enabled=False):
             folded = fold(self.embed, self.positions(), self.norm, self.query, self.key, self.correlation)
-            given = tokens(frames, o.dft, o.magnitude, o.taper)
+            given = tokens(frames, o.dft, o.magnitude)
             return folded_correlation(given, folded, bins, split=o.split, dtype=dtype)
 
     def macs(self, output: Tensor) -> int:

@@ -35,10 +35,8 @@ class NetworkOptions:
             if isinstance(field.default, bool):
                 self.expect(isinstance(value, bool), field.name, "; expected true or false")
             elif isinstance(field.default, float):
-                zero = self.LEAST.get(field.name) == 0
-                number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
-                wanted = "a number >= 0" if zero else "a positive number"
-                self.expect(number and (zero or value > 0), field.name, f"; expected {wanted}")
+                number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+                self.expect(number, field.name, "; expected a positive number")
             else:
                 whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
                 self.expect(whole, field.name, f"; expected a whole number >= {least}")
