@@ -60,7 +60,7 @@ def test_every_field_must_be_there(name: str) -> None:
         ({"git": 3}, "git is 3; expected a text or null"),
         ({"sample_rate": 0}, "sample_rate is 0; expected a positive whole number"),
         ({"sample_rate": 16000.5}, "sample_rate is 16000.5"),
-        ({"dft": 1024}, "dft is 1024; expected at least the frame of 2048 samples"),
+        ({"dft": 1024}, "dft is 1024; expected at least the 2048 samples"),
         ({"seed": -1}, "seed is -1"),
         ({"delays": []}, "delays is"),
         ({"delays": 23}, "delays is 23; expected a list"),

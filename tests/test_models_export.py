@@ -14,6 +14,7 @@ from qkgcc.errors import InputError
 from qkgcc.models.export import export
 from qkgcc.models.qkgcc import QKGCC
 from qkgcc.models.steered import Steered, SteeredOptions
+from qkgcc.neural import TorchModel
 from qkgcc.runtime import OnnxModel
 
 VARIANTS = {
@@ -24,6 +25,8 @@ VARIANTS = {
     "no magnitude": {"magnitude": False},
     "half steps": {"step": 0.5},
     "wide": {"radius": 40, "dft": 600},
+    "windows": {"window": 64, "dft": 64},
+    "windows, pooled": {"window": 32, "dft": 64, "pool": 3, "projection": 5},
 }
 
 
@@ -35,7 +38,7 @@ def network(options: SteeredOptions) -> Steered:
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
         for module in model.modules():
-            if isinstance(module, nn.BatchNorm1d):
+            if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
                 module.running_mean.normal_()  # type: ignore[union-attr, operator]
                 module.running_var.uniform_(0.5, 2)  # type: ignore[union-attr, operator]
     return model
@@ -62,6 +65,21 @@ def test_logits_and_reliability_are_those_of_the_network(changes: dict[str, obje
         expected = model.reliability(frames, mask).numpy()
         found = exported.reliability(frames.numpy(), bins)
         np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("frame", [40, 200, 256, 610])
+def test_frames_of_any_length_are_cut_into_windows(frame: int, tmp_path: Path) -> None:
+    options = replace(OPTIONS, window=64, dft=64)
+    model = network(options)
+    card = steered_card(options=vars(options), dft=options.dft, delays=options.delays)
+    export(model, card, tmp_path / "a.onnx")
+    frames = torch.randn(3, 2, frame)
+    expected = TorchModel(model, card)
+    for found in (OnnxModel(tmp_path / "a.onnx", threads=1), expected):
+        logits = found.logits(frames.numpy(), None, np.array(options.delays))
+        same = expected.logits(frames.numpy(), None, np.array(options.delays))
+        np.testing.assert_allclose(logits, same, atol=3e-6 * np.abs(same).max())
+        assert logits.shape == (3, 25)
 
 
 def test_the_same_network_is_the_same_file(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from qkgcc.card import Card
 from qkgcc.errors import InputError
 from qkgcc.models.checkpoint import load, save
 from qkgcc.models.cost import honest_flops, parameters
-from qkgcc.models.frontend import at_bins
+from qkgcc.models.frontend import at_bins, tokens
 from qkgcc.models.matching import center_symmetric_antisymmetric
 from qkgcc.models.qkgcc import QKGCC
 from qkgcc.models.steered import Steered, SteeredOptions, Steering, steering_table
@@ -36,7 +36,8 @@ SMALL = SteeredOptions(
     logit_kernel=3,
 )
 CHEAP = replace(SMALL, positions=17, pool=4, projection=5)
-VARIANTS = pytest.mark.parametrize("options", [SMALL, CHEAP], ids=["plain", "cheap"])
+WINDOWS = replace(SMALL, window=32, positions=9)
+VARIANTS = pytest.mark.parametrize("options", [SMALL, CHEAP, WINDOWS], ids=["plain", "cheap", "windows"])
 
 
 def network(options: SteeredOptions = SMALL, dtype: torch.dtype = torch.float64) -> Steered:
@@ -47,7 +48,7 @@ def network(options: SteeredOptions = SMALL, dtype: torch.dtype = torch.float64)
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
         for module in model.modules():
-            if isinstance(module, nn.BatchNorm1d):
+            if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
                 module.running_mean.normal_()
                 module.running_var.uniform_(0.5, 2.0)
     return model.to(dtype).eval()
@@ -201,13 +202,46 @@ def test_the_head_is_the_published_formula() -> None:
     c = model.features(frames)
     head = model.head
     conv, norm, _ = head.local
-    inside = nn.functional.gelu(norm(nn.functional.conv1d(c, conv.weight, conv.bias, padding=1)))
-    gate = nn.functional.softplus(nn.functional.conv1d(inside, head.gate.weight, head.gate.bias, padding=1))
-    parts = torch.einsum("ec,bck->bek", head.evidence.weight[..., 0], c)
+    mixed = nn.functional.conv1d(c, conv.weight[:, :, 0], conv.bias, padding=1)
+    inside = nn.functional.gelu(norm(mixed[:, :, None])[:, :, 0])
+    gate = nn.functional.softplus(nn.functional.conv1d(inside, head.gate.weight[:, :, 0], head.gate.bias, padding=1))
+    parts = torch.einsum("ec,bck->bek", head.evidence.weight[..., 0, 0], c)
     evidence = torch.complex(parts[:, 0::2], parts[:, 1::2]) * gate
     lags = torch.arange(-3 - o.spare, 4 + o.spare)
     turn = torch.exp(2j * torch.pi * torch.arange(65)[:, None].double() * lags / 128)
     torch.testing.assert_close(model(frames), head.delays((evidence @ turn).real / 65**0.5)[:, 0])
+
+
+def test_windows_are_matched_each_on_its_own_and_summed() -> None:
+    """Without a look at its neighbours (a kernel of one), each window adds what it would as a frame of its own."""
+    model = network(replace(WINDOWS, window_kernel=1))
+    o, frames = model.options, frames_of(WINDOWS)
+    assert o.windows == 3
+    alone = model.resized(frame=32, dft=128)
+    hann = 0.5 - 0.5 * torch.cos(2 * torch.pi * torch.arange(32, dtype=torch.float64) / 32)
+    parts = [tokens(frames[..., i : i + 32] * hann, 128) for i in (0, 16, 32)]
+    torch.testing.assert_close(model._tokens(frames, None), torch.stack(parts, dim=1).flatten(0, 1))
+    found = model.head.weighted_evidence(model.features(frames), None)
+    each = [alone.head.weighted_evidence(alone.features(frames[..., i : i + 32]), None) for i in (0, 16, 32)]
+    torch.testing.assert_close(found, sum(each[1:], each[0]))
+
+
+def test_the_gate_of_a_window_looks_at_the_windows_beside_it() -> None:
+    model, frames = network(WINDOWS), frames_of(WINDOWS)
+    changed = frames.clone()
+    changed[..., 48:] *= 3  # in the last of three windows only
+    with torch.no_grad():
+        x, y = (torch.unflatten(model.features(f), 0, (-1, 3)).transpose(1, 2) for f in (frames, changed))
+        before, after = (model.head.gate(model.head.local(one)) for one in (x, y))
+    torch.testing.assert_close(x[:, :, :2], y[:, :, :2])
+    assert not torch.allclose(before[:, :, 1], after[:, :, 1])
+
+
+def test_a_frame_that_windows_do_not_fill_is_followed_by_zeros() -> None:
+    model = network(replace(WINDOWS, frame=57))
+    frames = frames_of(replace(WINDOWS, frame=57))
+    whole = model.resized(frame=64, dft=128)
+    torch.testing.assert_close(model(frames), whole(nn.functional.pad(frames, (0, 7))))
 
 
 # Any maximum delay
@@ -345,7 +379,7 @@ def test_symmetric_networks_mirror_the_answer_of_swapped_channels(
     close(found, (single + model(frames.flip(1), delays=mirrored).flip(-1)) / 2, 1e-14)
 
 
-@VARIANTS
+@pytest.mark.parametrize("options", [SMALL, CHEAP], ids=["plain", "cheap"])  # a tapered window smears bins
 def test_masked_bins_contribute_nothing(options: SteeredOptions) -> None:
     # A DFT as long as the frame, in which whole periods are one bin each: other content in masked bins alone.
     model = network(options).resized(frame=128, dft=128)

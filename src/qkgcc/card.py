@@ -45,7 +45,7 @@ class Card:
     frame: int
     """Samples of a frame at `sample_rate`."""
     dft: int
-    """Length of the zero-padded transform."""
+    """Length of the zero-padded transform, of a frame or of each window of it."""
     delays: Sequence[float]
     """The delay of each class in samples at `sample_rate`, rising; positive = channel 1 hears later. A tuple."""
     scaling: str
@@ -116,7 +116,6 @@ def _validate(card: Card) -> None:
     for name in ("sample_rate", "frame", "dft"):
         value = getattr(card, name)
         _expect(_is_whole(value, 1), name, value, "a positive whole number")
-    _expect(card.dft >= card.frame, "dft", card.dft, f"at least the frame of {card.frame} samples")
     _expect(card.seed is None or _is_whole(card.seed, 0), "seed", card.seed, "a whole number >= 0 or null")
     _expect(card.scaling in SCALINGS, "scaling", card.scaling, " or ".join(repr(s) for s in SCALINGS))
     numbers = isinstance(card.delays, (list, tuple)) and len(card.delays) > 0 and all(map(_is_finite, card.delays))
@@ -129,3 +128,6 @@ def _validate(card: Card) -> None:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise InputError(f"the card's {name} cannot be written as JSON: {error}") from None
+    # A network that cuts its frames into windows transforms those.
+    transformed = card.options.get("window") or card.frame
+    _expect(card.dft >= transformed, "dft", card.dft, f"at least the {transformed} samples that are transformed")

@@ -30,6 +30,7 @@ LOWEST_RATE = 4000
 SLACK = 0.5
 """Samples by which a delay may be larger than the spacing allows before that is more than an inexact measure."""
 _BEYOND = 8  # samples looked at beyond the possible delays, at least
+_LONGEST = 8  # times the trained frame: a network that cuts frames into windows could take hours as one
 
 Floats = npt.NDArray[np.float64]
 Frames = npt.NDArray[np.floating[Any]]
@@ -65,9 +66,6 @@ class TorchModel:
     def __init__(self, network: nn.Module, card: Card) -> None:
         self.card = card
         self.any_delay = card.architecture == "steered"
-        if self.any_delay:
-            # Frames are padded to the DFT's length here, so that any up to that will do.
-            network = network.resized(frame=card.dft, dft=card.dft)  # type: ignore[operator]
         if hasattr(network, "folded"):
             setattr(network, "folded", True)  # noqa: B010 - to mypy, every attribute is a module
         self.network = network.eval()
@@ -81,22 +79,27 @@ class TorchModel:
     ) -> npt.NDArray[np.float32]:
         import torch
 
-        given = self._inputs(frames, bins)
+        network, given = self._sized(frames.shape[-1]), self._inputs(frames, bins)
         with torch.inference_mode():
             if self.any_delay:
-                return np.asarray(self.network(*given, delays=tuple(delays.tolist())))
-            return np.asarray(self.network(*given)[:, torch.from_numpy(np.isin(self.card.delays, delays))])
+                return np.asarray(network(*given, delays=tuple(delays.tolist())))
+            return np.asarray(network(*given)[:, torch.from_numpy(np.isin(self.card.delays, delays))])
 
     def reliability(
         self, frames: npt.NDArray[np.float32], bins: npt.NDArray[np.bool_] | None
     ) -> npt.NDArray[np.float32]:
-        return np.asarray(self.network.reliability(*self._inputs(frames, bins)))  # type: ignore[operator]
+        return np.asarray(self._sized(frames.shape[-1]).reliability(*self._inputs(frames, bins)))  # type: ignore[operator]
+
+    def _sized(self, frame: int) -> nn.Module:
+        """The network for frames of another length than the trained one, where it can take them."""
+        if not self.any_delay or frame == self.card.frame:
+            return self.network
+        sized: nn.Module = self.network.resized(frame=frame, dft=self.card.dft)  # type: ignore[operator]
+        return sized
 
     def _inputs(self, frames: npt.NDArray[np.float32], bins: npt.NDArray[np.bool_] | None) -> tuple[Any, Any]:
         import torch
 
-        if self.any_delay:
-            frames = np.pad(frames, ((0, 0), (0, 0), (0, self.card.dft - frames.shape[-1])))
         return torch.from_numpy(np.ascontiguousarray(frames)), None if bins is None else torch.from_numpy(bins)
 
 
@@ -160,6 +163,11 @@ class Network:
         return self.model.card
 
     @property
+    def _window(self) -> int:
+        """Samples of the windows that frames are cut into; 0: they are not."""
+        return int(self.card.options.get("window", 0))
+
+    @property
     def scaling(self) -> str:
         return self.card.scaling
 
@@ -202,10 +210,10 @@ class Network:
             return self
         if not self.model.any_delay:
             raise InputError(f"{card.name} takes frames of {card.frame / rate:g} s, not {frame:g}: leave the frame out")
-        shortest = card.frame // 8
-        if not shortest <= round(frame * rate) <= card.dft:
+        shortest, longest = card.frame // 8, _LONGEST * card.frame if self._window else card.dft
+        if not shortest <= round(frame * rate) <= longest:
             raise InputError(
-                f"{card.name} takes frames of {shortest / rate:g} to {card.dft / rate:g} s, not {frame:g}; it was "
+                f"{card.name} takes frames of {shortest / rate:g} to {longest / rate:g} s, not {frame:g}; it was "
                 f"trained on {card.frame / rate:g}"
             )
         return replace(self, frame=round(frame * rate))
@@ -228,11 +236,12 @@ class Network:
         # A step more than what the spacing allows: nobody measures it so well, and a peak has two sides.
         possible = math.ceil(limit / step - 1e-9) + 1
         milliseconds = 1000 / self.sample_rate
-        most = math.ceil(self.frame / 2 / step) - 1  # that fit a frame
+        longest = min(self.frame, self._window or self.frame)
+        most = math.ceil(longest / 2 / step) - 1  # that fit
         looked_at = min(max(possible + round(_BEYOND / step), round(trained / step)), most)
         if possible > most:
             raise InputError(
-                f"delays up to {limit * milliseconds:.1f} ms do not fit frames of {self.frame * milliseconds:.0f} ms: "
+                f"delays up to {limit * milliseconds:.1f} ms do not fit frames of {longest * milliseconds:.0f} ms: "
                 "use a smaller spacing (in metres)"
             )
         candidates: Floats = step * np.arange(-looked_at, looked_at + 1, dtype=np.float64)
@@ -272,8 +281,12 @@ class Network:
         return np.asarray((pool * rows + (pool - 1) / 2) * self.sample_rate / self.card.dft)
 
     def _scaled(self, frames: Frames) -> npt.NDArray[np.float32]:
-        """The size of a spectrum goes with the root of the frame's length: as if it were the trained one."""
-        return np.asarray(frames * math.sqrt(self.card.frame / self.frame), dtype=np.float32)
+        """The size of a spectrum goes with the root of the frame's length: as if it were the trained one.
+
+        Windows are as long in any frame.
+        """
+        longer = 1.0 if self._window else math.sqrt(self.card.frame / self.frame)
+        return np.asarray(frames * longer, dtype=np.float32)
 
     def decode(self, evidence: tuple[npt.NDArray[Any], ...]) -> decoding.Decoded:
         # The mean log-posterior of several frames is a log-posterior up to a constant.

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.fft
 
+from qkgcc import windows
 from qkgcc.card import KEY, Card
 from qkgcc.errors import InputError
 from qkgcc.simulate.draws import normal, stream
@@ -76,7 +77,7 @@ class OnnxModel:
             raise InputError(f"{path}: {error}") from None
         if self.card.architecture != "steered":
             raise InputError(f"{path} holds a {self.card.architecture}; only steered networks are run from ONNX")
-        self._options = {"pool": 1, "step": 1.0, "delay_kernel": 7, "logit_kernel": 5} | self.card.options
+        self._options = {"window": 0, "pool": 1, "step": 1.0, "delay_kernel": 7, "logit_kernel": 5} | self.card.options
         self._spare = 2 * (self._options["delay_kernel"] // 2) + self._options["logit_kernel"] // 2
         self._run = onnxruntime.RunOptions()
         self._run.only_execute_path_to_fetches = True
@@ -87,7 +88,8 @@ class OnnxModel:
     def _check_sizes(self, path: Path) -> None:
         """The graph must be the one that its card describes."""
         bins, pool = self.card.dft // 2 + 1, self._options["pool"]
-        expected = {"spectra": [2, 2, bins], "bins": [bins], "steering": [2 * -(-bins // pool)]}
+        one = [] if self._options["window"] else [1]
+        expected = {"spectra": [*one, 2, 2, bins], "bins": [bins], "steering": [2 * -(-bins // pool)]}
         found = {one.name: [n for n in one.shape if isinstance(n, int)] for one in self.session.get_inputs()}
         steps = np.diff(self.card.delays)
         if found != expected or (len(steps) and not np.allclose(steps, self.step)):
@@ -113,7 +115,7 @@ class OnnxModel:
         bins: npt.NDArray[np.bool_] | None,
         delays: npt.NDArray[np.float64],
     ) -> npt.NDArray[np.float32]:
-        """Shape: (batch, 2, n), n at most the DFT's length; (bins,); (L,) -> (batch, L)"""
+        """Shape: (batch, 2, n), (bins,), (L,) -> (batch, L); n at most the DFT's length unless it is cut into windows"""
         return self._batches("logits", frames, bins, (delays[0] + delays[-1]) / 2, len(delays))
 
     def reliability(
@@ -132,13 +134,15 @@ class OnnxModel:
     ) -> npt.NDArray[np.float32]:
         card = self.card
         mask = np.ones(card.dft // 2 + 1, dtype=np.float32) if bins is None else bins.astype(np.float32)
-        steering = steering_matrix(
-            card.dft, self._options["pool"], center, self.step, count + 2 * self._spare, int(mask.sum())
-        )
+        window = int(self._options["window"])
+        terms = int(mask.sum()) * (windows.count(frames.shape[-1], window) if window else 1)
+        steering = steering_matrix(card.dft, self._options["pool"], center, self.step, count + 2 * self._spare, terms)
         found: list[Any] = []
         for first in range(0, len(frames), _BATCH):
-            spectra = scipy.fft.rfft(frames[first : first + _BATCH].astype(np.float32, copy=False), n=card.dft)
-            inputs = {"spectra": np.stack([spectra.real, spectra.imag], axis=2), "bins": mask, "steering": steering}
+            part = frames[first : first + _BATCH].astype(np.float32, copy=False)
+            part = windows.cut(part, window) if window else part[:, :, None]  # (batch, 2, windows, n)
+            spectra = scipy.fft.rfft(part.swapaxes(1, 2), n=card.dft)
+            inputs = {"spectra": np.stack([spectra.real, spectra.imag], axis=3), "bins": mask, "steering": steering}
             try:
                 found += self.session.run([output], inputs, self._run)
             except Exception as error:  # see above

@@ -1,6 +1,6 @@
 """What steers evidence to candidate delays, as a matrix for one product. NumPy only: an exported network asks for it.
 
-r[tau] = sum_k Re(E[k] exp(j 2 pi f_k tau)) / sqrt(usable bins)
+r[tau] = sum_k Re(E[k] exp(j 2 pi f_k tau)) / sqrt(terms)
 """
 
 from functools import lru_cache
@@ -12,11 +12,11 @@ Floats32 = npt.NDArray[np.float32]
 
 
 @lru_cache(maxsize=16)
-def steering_matrix(dft: int, pool: int, center: float, step: float, count: int, usable: int) -> Floats32:
+def steering_matrix(dft: int, pool: int, center: float, step: float, count: int, terms: int) -> Floats32:
     """Its product with ``[Re E, Im E]`` is the steered sum, for `count` delays `step` samples apart around `center`.
 
     `pool` bins are one row of evidence, at their mean frequency. A sum of noise grows with the root of the number of
-    `usable` bins: divided by it, noise has one size whatever the band.
+    its `terms`, usable bins of all windows: divided by it, noise has one size whatever the band.
 
     Shape: (2 * rows, count)
     """
@@ -24,7 +24,7 @@ def steering_matrix(dft: int, pool: int, center: float, step: float, count: int,
     frequencies = (pool * np.arange(-(-bins // pool)) + (pool - 1) / 2) / dft
     delays = (np.arange(count) - (count - 1) / 2) * step + center  # outwards from the middle: mirrors to the bit
     angle = 2 * np.pi * frequencies[:, None] * delays
-    exact = pool * np.concatenate([np.cos(angle), -np.sin(angle)]) / np.sqrt(max(1, usable))
+    exact = pool * np.concatenate([np.cos(angle), -np.sin(angle)]) / np.sqrt(max(1, terms))
     matrix: Floats32 = exact.astype(np.float32)
     matrix.flags.writeable = False  # it is shared by all that ask for it
     return matrix

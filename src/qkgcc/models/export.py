@@ -1,8 +1,8 @@
 """A steered QK-GCC as ONNX: the same logits from NumPy and onnxruntime, without torch.
 
-    spectra   (batch, 2, 2, bins)       real and imaginary parts of both channels' spectra
-    bins      (bins,)                   1, or 0 for frequencies that the recording cannot hold
-    steering  (2 rows, lags + 2 spare)  what steers evidence to each candidate delay, `qkgcc.steering`
+    spectra   (batch, windows, 2, 2, bins)  real and imaginary parts of both channels' spectra, of each window
+    bins      (bins,)                       1, or 0 for frequencies that the recording cannot hold
+    steering  (2 rows, lags + 2 spare)      what steers evidence to each candidate delay, `qkgcc.steering`
     ->  logits (batch, lags), and on demand reliability (batch, rows): the size of each frequency's weighted evidence
 
 Transforms stay outside: NumPy has them, ONNX runtimes are slow at them. So do the candidate delays: any number of them,
@@ -72,7 +72,7 @@ def network_graph(model: Steered) -> onnx.GraphProto:
         build.nodes,
         "steered",
         [
-            _value("spectra", ["batch", 2, 2, o.bins]),
+            _value("spectra", ["batch", "windows" if o.window else 1, 2, 2, o.bins]),
             _value("bins", [o.bins]),
             _value("steering", [2 * rows, "steered"]),
         ],
@@ -129,10 +129,13 @@ def _value(name: str, shape: list[Any]) -> onnx.ValueInfoProto:
 
 
 def _correlation(build: _Graph, model: Steered) -> str:
-    """C at the raw offsets. Shape: (batch, heads * (2 * radius + 1), bins)"""
+    """C at the raw offsets. Shape: (batch, heads * (2 * radius + 1), windows, bins)
+
+    Up to its last lines, "batch" is that of all windows.
+    """
     o = model.options
     folded = fold(model.embed, model.positions(), model.norm, model.query, model.key, model.correlation)
-    tokens = _tokens(build, o.magnitude)  # (batch, 2, n, bins)
+    tokens = _tokens(build, o.bins, o.magnitude)  # (batch, 2, n, bins)
     y = build.add("Add", build.add("MatMul", folded.turn, tokens), folded.shift)
     variance = build.add("ReduceSum", build.add("Mul", y, y), [2], keepdims=1)
     sigma = build.add("Sqrt", build.add("Add", variance, folded.floor))
@@ -147,14 +150,18 @@ def _correlation(build: _Graph, model: Steered) -> str:
     right = build.add("Concat", build.add("Expand", b, shape), v, axis=2)
     products = _banded(build, left, right, o.bins, o.radius)  # (batch, heads, 2 * radius + 1, bins)
     both = build.add("Mul", _banded(build, s, t, o.bins, o.radius), folded.by_both)
-    return build.reshape(build.add("Add", products, both), 0, -1, o.bins)
+    frames = build.add("Shape", "spectra", start=0, end=2)
+    shape_of_windows = build.add("Concat", frames, [o.features, o.bins], axis=0)
+    by_window = build.add("Reshape", build.add("Add", products, both), shape_of_windows)
+    return build.order(by_window, 0, 2, 1, 3)
 
 
-def _tokens(build: _Graph, magnitude: bool) -> str:
+def _tokens(build: _Graph, bins: int, magnitude: bool) -> str:
     tiny = float(np.finfo(np.float32).tiny)
-    power = build.add("ReduceSumSquare", "spectra", [2], keepdims=1)  # (batch, 2, 1, bins)
+    spectra = build.add("Reshape", "spectra", [-1, 2, 2, bins])
+    power = build.add("ReduceSumSquare", spectra, [2], keepdims=1)  # (batch, 2, 1, bins)
     size = build.add("Sqrt", build.add("Max", power, tiny))
-    phase = build.add("Div", "spectra", size)
+    phase = build.add("Div", spectra, size)
     # An empty bin has the phase of +0.
     empty = build.add("Less", power, tiny)
     phase = build.add("Where", empty, np.array([1.0, 0.0], dtype=np.float32)[:, None], phase)
@@ -193,19 +200,20 @@ def _head(build: _Graph, model: Steered, correlation: str, rows: int) -> None:
     conv, norm, _, before, first, between, _, second, behind, _, last = layers
     x, mask = _pooled(build, correlation, "bins", o.pool, o.bins, rows)
     raw = _from_raw_offsets(model)
-    evidence_weight = head.evidence.weight.squeeze(-1)
+    evidence_weight = head.evidence.weight.squeeze((-2, -1))
     local_weight, local_bias = _then_norm(conv.weight, conv.bias, norm)
-    if isinstance(head.project, nn.Conv1d):
-        x = build.add("Conv", x, (head.project.weight.squeeze(-1) @ raw)[..., None])
+    if isinstance(head.project, nn.Conv2d):
+        x = build.add("Conv", x, (head.project.weight.squeeze((-2, -1)) @ raw)[..., None, None])
     else:
         evidence_weight = evidence_weight @ raw
-        local_weight = torch.einsum("oik,ij->ojk", local_weight, raw)
-    same = [o.kernel // 2] * 2
+        local_weight = torch.einsum("oiwk,ij->ojwk", local_weight, raw)
+    same = 2 * [n // 2 for n in local_weight.shape[2:]]
     local = build.add("Gelu", build.add("Conv", x, local_weight, local_bias, pads=same))
     gate = build.add("Conv", build.add("Mul", local, mask), head.gate.weight, head.gate.bias, pads=same)
-    gate = build.reshape(_softplus(build, gate), 0, 0, 1, rows)
-    evidence = build.reshape(build.add("Conv", x, evidence_weight[..., None]), 0, o.maps, 2, rows)
-    weighted = build.add("Mul", evidence, gate)
+    gate = build.add("Unsqueeze", _softplus(build, gate), [2])
+    evidence = build.add("Conv", x, evidence_weight[..., None, None])
+    evidence = build.reshape(evidence, 0, o.maps, 2, -1, rows)  # real and imaginary parts of each map
+    weighted = build.add("ReduceSum", build.add("Mul", evidence, gate), [3], keepdims=0)
     build.add("ReduceL2", weighted, [1, 2], keepdims=0, output="reliability")
     steered = build.add("MatMul", build.reshape(weighted, 0, o.maps, 2 * rows), "steering")
     weights = _then_norm(*_after_norm(before, first.weight, first.bias), between)
@@ -226,9 +234,9 @@ def _pooled(build: _Graph, x: str, bins: str, pool: int, count: int, rows: int) 
     if pool == 1:
         return x, bins
     spare = rows * pool - count
-    means = build.reshape(build.pad(x, 3, 0, spare), 0, 0, rows, pool)
+    means = build.reshape(build.pad(x, 4, 0, spare), 0, 0, -1, rows, pool)
     usable = build.reshape(build.pad(bins, 1, 0, spare), rows, pool)
-    return build.add("ReduceMean", means, [3], keepdims=0), build.add("ReduceMax", usable, [1], keepdims=0)
+    return build.add("ReduceMean", means, [4], keepdims=0), build.add("ReduceMax", usable, [1], keepdims=0)
 
 
 def _from_raw_offsets(model: Steered) -> Tensor:
@@ -245,10 +253,10 @@ def _scale_and_shift(norm: Any) -> tuple[Tensor, Tensor]:
     return scale, norm.bias - norm.running_mean * scale
 
 
-def _then_norm(weight: Tensor, bias: Tensor, norm: nn.BatchNorm1d) -> tuple[Tensor, Tensor]:
+def _then_norm(weight: Tensor, bias: Tensor, norm: nn.Module) -> tuple[Tensor, Tensor]:
     """A convolution's weight and bias, as if the normalization after it were part of them."""
     scale, shift = _scale_and_shift(norm)
-    return weight * scale[:, None, None], bias * scale + shift
+    return weight * scale.reshape(-1, *[1] * (weight.ndim - 1)), bias * scale + shift
 
 
 def _after_norm(norm: nn.BatchNorm1d, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:

@@ -112,13 +112,21 @@ class FrontEnd(nn.Module):
 
         Shape: (batch, 2, frame) -> (batch, bins, width), (batch, bins, width)
         """
-        o = self.options
-        o.check_input(frames, bins)
-        rows = self.norm(self.embed(tokens(frames, o.dft, o.magnitude)) + self.positions())
+        rows = self.norm(self.embed(self._tokens(frames, bins)) + self.positions())
         queries, keys = self.query(rows[:, 0]), self.key(rows[:, 1])
         if bins is not None:
             queries, keys = queries * bins[:, None], keys * bins[:, None]
         return queries, keys
+
+    def _tokens(self, frames: Tensor, bins: Tensor | None) -> Tensor:
+        """Shape: (batch, 2, frame) -> (batch, 2, bins, 3)"""
+        o = self.options
+        o.check_input(frames, bins)
+        return tokens(self._transformed(frames), o.dft, o.magnitude)
+
+    def _transformed(self, frames: Tensor) -> Tensor:
+        """What spectra are taken of: the frames, or what a network cuts each of them into."""
+        return frames
 
     def features(self, frames: Tensor, bins: Tensor | None = None) -> Tensor:
         """C as the head sees it: for each head in turn, the center, the b symmetric and the b antisymmetric terms.
@@ -135,13 +143,11 @@ class FrontEnd(nn.Module):
 
     def _folded_correlation(self, frames: Tensor, bins: Tensor | None) -> Tensor:
         o, device = self.options, frames.device.type
-        o.check_input(frames, bins)
         # Under autocast all this stays as precise as it is; only what the head's convolutions read is rounded.
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
         with torch.autocast(device, enabled=False):
             folded = fold(self.embed, self.positions(), self.norm, self.query, self.key, self.correlation)
-            given = tokens(frames, o.dft, o.magnitude)
-            return folded_correlation(given, folded, bins, split=o.split, dtype=dtype)
+            return folded_correlation(self._tokens(frames, bins), folded, bins, split=o.split, dtype=dtype)
 
     def macs(self, output: Tensor) -> int:
         """Of the folded matching, for `qkgcc.models.cost`; the plain one is counted layer by layer.

@@ -40,7 +40,7 @@ class NetworkOptions:
             else:
                 whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
                 self.expect(whole, field.name, f"; expected a whole number >= {least}")
-        self.expect(self.dft >= self.frame, "dft", f", shorter than the frame of {self.frame} samples")
+        self.expect(self.dft >= self.transformed, "dft", f", shorter than the {self.transformed} samples it takes")
 
     @classmethod
     def network(cls) -> str:
@@ -60,6 +60,11 @@ class NetworkOptions:
         if unknown:
             raise InputError(f"{cls.network()} has no option {', '.join(unknown)}; it knows {', '.join(known)}")
         return cls(**options)
+
+    @property
+    def transformed(self) -> int:
+        """Samples that are transformed at a time."""
+        return self.frame
 
     @property
     def bins(self) -> int:

@@ -2,13 +2,16 @@
 
     C = local frequency correlation of two frames                           `qkgcc.models.frontend`
     gate = softplus(conv(GELU(BN(conv(C)))))                                P maps along frequency, positive
-    E = gate * (C W_E)                                                      P complex maps: evidence, weighted
+    E = gate * (C W_E), summed over the windows of the frame                P complex maps: evidence, weighted
     r_p[tau] = sum_k Re(E_p[k] exp(j 2 pi f_k tau)) / sqrt(F)               steered to the delay tau
     logits = conv(GELU(BN(conv(GELU(BN(conv(BN(r))))))))                    along tau
 
 E plays the part of the weighted cross-spectrum X1 conj(X2) in the generalized cross-correlation, and r that of the
 correlation: GCC-PHAT is one setting of the weights (`tests/test_models_steered.py`). A mean over frequency forgets
 where in the spectrum a phase was seen; this sum uses it.
+
+A frame is one window, or cut into several short ones (`window`), each matched on its own; the gate then looks along
+time as well, and can take a sound's beginning, which comes straight from the source, before its reverberation.
 
 Nothing is tied to a maximum delay: tau is whatever is asked for. The convolutions along tau do belong to their `step`.
 They get spare lags at both ends, computed as all others, so that a delay's logit does not depend on where the asked
@@ -30,6 +33,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from qkgcc import windows
 from qkgcc.errors import InputError
 from qkgcc.models.frontend import FrontEnd, FrontEndOptions
 
@@ -42,14 +46,16 @@ class SteeredOptions(FrontEndOptions):
     (-1.0, -0.5, 0.0, 0.5, 1.0)
     """
 
-    LEAST: ClassVar[Mapping[str, int]] = {**FrontEndOptions.LEAST, "projection": 0, "positions": 1}
+    LEAST: ClassVar[Mapping[str, int]] = {**FrontEndOptions.LEAST, "window": 0, "projection": 0, "positions": 1}
 
+    window: int = 0  # samples of the half-overlapping windows that a frame is cut into; 0: the frame is the window
     positions: int = 2049  # not a row for each bin: the DFT's length may change
     pool: int = 1  # adjacent bins that the head sees as one, their mean: its cost falls by this factor
     projection: int = 0  # channels that C is mixed down to before anything else; 0: C itself
     channels: int = 32  # c1, inside the gate
     maps: int = 16  # P
     kernel: int = 5  # of the gate along frequency, in (pooled) bins, odd
+    window_kernel: int = 3  # of the gate along the windows, where there are several, odd
     delay_channels: int = 32  # c2, along the delays
     delay_kernel: int = 7  # of the first two convolutions along the delays, in steps, odd
     logit_kernel: int = 5  # of the last one
@@ -57,7 +63,8 @@ class SteeredOptions(FrontEndOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("kernel", "delay_kernel", "logit_kernel"):
+        self.expect(self.window % 2 == 0, "window", "; expected an even number, windows overlap by half")
+        for name in ("kernel", "window_kernel", "delay_kernel", "logit_kernel"):
             self.expect(getattr(self, name) % 2 == 1, name, "; an odd length keeps everything in place")
         self.grid(self.max_delay)
 
@@ -65,6 +72,15 @@ class SteeredOptions(FrontEndOptions):
     def delays(self) -> tuple[float, ...]:
         """The delay of each class, in samples; positive = channel 1 later."""
         return self.grid(self.max_delay)
+
+    @property
+    def transformed(self) -> int:
+        return self.window or self.frame
+
+    @property
+    def windows(self) -> int:
+        """Windows of a frame."""
+        return windows.count(self.frame, self.window) if self.window else 1
 
     @property
     def spare(self) -> int:
@@ -139,21 +155,21 @@ def _remembered_grid_table(*grid: Any, dtype: torch.dtype, device: torch.device)
 class SteeredHead(nn.Module):
     """Gate, evidence, steering, and the convolutions along the delays.
 
-    Shape: (batch, features, bins) -> (batch, count)
+    Shape: (batch * windows, features, bins) -> (batch, count)
     """
 
     def __init__(self, options: SteeredOptions) -> None:
         super().__init__()
-        self.pool, self.maps, self.spare = options.pool, options.maps, options.spare
+        self.windows, self.pool, self.maps, self.spare = options.windows, options.pool, options.maps, options.spare
         o, inputs = options, options.projection or options.features
         # Neither this nor the evidence has a bias: what is zero, as masked bins are, stays zero.
-        self.project = nn.Conv1d(o.features, inputs, 1, bias=False) if o.projection else nn.Identity()
-        same = o.kernel // 2
+        self.project = nn.Conv2d(o.features, inputs, 1, bias=False) if o.projection else nn.Identity()
+        kernel = (o.window_kernel if o.window else 1, o.kernel)
         self.local = nn.Sequential(
-            nn.Conv1d(inputs, o.channels, o.kernel, padding=same), nn.BatchNorm1d(o.channels), nn.GELU()
+            nn.Conv2d(inputs, o.channels, kernel, padding="same"), nn.BatchNorm2d(o.channels), nn.GELU()
         )
-        self.gate = nn.Conv1d(o.channels, o.maps, o.kernel, padding=same)
-        self.evidence = nn.Conv1d(inputs, 2 * o.maps, 1, bias=False)  # real and imaginary part of each map in turn
+        self.gate = nn.Conv2d(o.channels, o.maps, kernel, padding="same")
+        self.evidence = nn.Conv2d(inputs, 2 * o.maps, 1, bias=False)  # real and imaginary part of each map in turn
         self.steering = Steering(o.dft, o.pool, o.step)
         self.delays = nn.Sequential(
             nn.BatchNorm1d(o.maps),
@@ -167,14 +183,15 @@ class SteeredHead(nn.Module):
         )
 
     def weighted_evidence(self, features: Tensor, bins: Tensor | None) -> Tensor:
-        """E, real and imaginary. Shape: (batch, features, bins) -> (batch, maps, 2, rows)"""
-        x = self.project(_mean_of_neighbours(features, self.pool))
+        """E, real and imaginary. Shape: (batch * windows, features, bins) -> (batch, maps, 2, rows)"""
+        x = torch.unflatten(_mean_of_neighbours(features, self.pool), 0, (-1, self.windows)).transpose(1, 2)
+        x = self.project(x)  # (batch, channels, windows, rows)
         local = self.local(x)
         if bins is not None:
             local = local * (_mean_of_neighbours(bins.to(local.dtype), self.pool) > 0)
         gate = F.softplus(self.gate(local))
         weighted: Tensor = torch.unflatten(self.evidence(x), 1, (self.maps, 2)) * gate[:, :, None]
-        return weighted
+        return weighted.sum(-2)
 
     def forward(self, features: Tensor, bins: Tensor | None, center: float, count: int) -> Tensor:
         """Logits of `count` delays around `center`, in samples."""
@@ -183,10 +200,10 @@ class SteeredHead(nn.Module):
         with torch.autocast(features.device.type, enabled=False):
             evidence = evidence.to(torch.promote_types(evidence.dtype, torch.float32))
             steered = self.steering(evidence.flatten(-2), center, count + 2 * self.spare)
-            # A sum of noise grows with the root of the number of bins: divided by it, noise has one size whatever the
-            # band, and what is coherent stands out the more, the wider the band.
+            # A sum of noise grows with the root of the number of its terms: divided by it, noise has one size whatever
+            # the band, and what is coherent stands out the more, the wider the band and the longer the frame.
             usable = features.shape[-1] if bins is None else bins.sum().clamp_min(1).to(steered.dtype)
-            steered = steered / usable**0.5
+            steered = steered / (self.windows * usable) ** 0.5
             logits: Tensor = self.delays(steered)
         return logits.squeeze(1)
 
@@ -223,8 +240,16 @@ class Steered(FrontEnd):
         """Build from the JSON object of a card; options left out keep their defaults."""
         return cls(SteeredOptions.read(options))
 
+    @property
+    def transforms(self) -> int:
+        """Of a pair of frames, see `qkgcc.models.cost`."""
+        return 2 * self.options.windows
+
     def resized(self, *, frame: int, dft: int) -> Self:
-        """The network for another frame and DFT length; its parameters are those of this one, not copies."""
+        """The network for another frame and DFT length; its parameters are those of this one, not copies.
+
+        Windows keep their length: of another frame there are more or fewer.
+        """
         with torch.device("meta"):
             twin = type(self)(dataclasses.replace(self.options, frame=frame, dft=dft))
         twin.load_state_dict(self.state_dict(keep_vars=True), assign=True)
@@ -260,6 +285,15 @@ class Steered(FrontEnd):
             logits = (logits + swapped.flip(-1)) / 2
         return logits
 
+    def _transformed(self, frames: Tensor) -> Tensor:
+        o = self.options
+        if not o.window:
+            return frames
+        hop = o.window // 2
+        padded = F.pad(frames, (0, (o.windows + 1) * hop - o.frame))
+        cut = torch.stack([padded[..., i * hop : i * hop + o.window] for i in range(o.windows)], dim=1)
+        return (cut * torch.hann_window(o.window, dtype=frames.dtype, device=frames.device)).flatten(0, 1)
+
     def reliability(self, frames: Tensor, bins: Tensor | None = None) -> Tensor:
         """Size of each frequency's weighted evidence: how much it counts. Shape: (batch, 2, frame) -> (batch, rows)"""
         with torch.no_grad():
@@ -269,7 +303,7 @@ class Steered(FrontEnd):
 
     def macs(self, output: Tensor) -> int:
         """Of the folded matching, see `FrontEnd.macs`."""
-        return super().macs(output) * (2 if self.symmetric else 1)
+        return super().macs(output) * self.options.windows * (2 if self.symmetric else 1)
 
 
 def _check_grid(delays: Sequence[float], step: float) -> None:
