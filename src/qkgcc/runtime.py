@@ -115,7 +115,7 @@ class OnnxModel:
         bins: npt.NDArray[np.bool_] | None,
         delays: npt.NDArray[np.float64],
     ) -> npt.NDArray[np.float32]:
-        """Shape: (batch, 2, n), (bins,), (L,) -> (batch, L); n at most the DFT's length unless it is cut into windows"""
+        """Shape: (batch, 2, n), (bins,), (L,) -> (batch, L); n up to the DFT's length, any where it is cut"""
         return self._batches("logits", frames, bins, (delays[0] + delays[-1]) / 2, len(delays))
 
     def reliability(

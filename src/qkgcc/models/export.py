@@ -37,6 +37,7 @@ from qkgcc.runtime import DIGEST_KEY, NO_DIGEST, PROBE_KEY, probe_frames
 
 OPSET = 20
 """The first that has GELU."""
+_FEW = 2  # offsets to each side, up to which a product for each is quicker than a product of tiles
 _IR = 9  # of that opset: what runtimes of 2024 read
 
 Floats = npt.NDArray[np.float32]
@@ -175,8 +176,11 @@ def _banded(build: _Graph, left: str, right: str, bins: int, radius: int) -> str
 
     Shape: (batch, heads, terms, bins) twice -> (batch, heads, 2 * radius + 1, bins)
     """
-    if radius == 0:
-        return build.add("ReduceSum", build.add("Mul", left, right), [2], keepdims=1)
+    if radius <= _FEW:
+        padded = build.pad(right, 4, radius, radius) if radius else right
+        shifted = [build.part(padded, 3, i, i + bins) for i in range(2 * radius + 1)] if radius else [right]
+        sums = [build.add("ReduceSum", build.add("Mul", left, one), [2], keepdims=1) for one in shifted]
+        return build.add("Concat", *sums, axis=2)
     tile = max(TILE, radius)
     tiles = -(-bins // tile)
     spare, window = tiles * tile - bins, tile + 2 * radius
