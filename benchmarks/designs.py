@@ -1,11 +1,13 @@
 """What each part of the steered network is worth: variants of one base, each trained on the same pairs.
 
     python -m benchmarks.designs --law general --bank banks/test-clean --bank banks/dev-clean ... base radius-0 dft-4096
+    python -m benchmarks.designs --law large --epochs 2 --device cuda --bank banks/test-clean ... windows-512 whole
     python -m benchmarks.designs --law paper --epochs 10 --bank banks/test-clean --device cuda base positions-65
 
 `--law general` trains small networks on 20,000 frames of the general distribution, minutes each on two cores; `--law
-paper` the full ones on the paper's pairs, which takes a GPU, and scores them on `paper-test`, in another room. Short
-trainings: the figures rank designs, they are no results. Each run adds its rows to results/designs.json.
+large` takes the 800,000 frames that `general` is trained on, and a GPU; `--law paper` trains the full networks on the
+paper's pairs, on a GPU too, and scores them on `paper-test`, in another room. Short trainings: the figures rank designs,
+they are no results. Each run adds its rows to results/designs.json.
 """
 
 import argparse
@@ -26,10 +28,24 @@ from qkgcc.models import checkpoint, cost
 from qkgcc.models.steered import Steered
 from qkgcc.train import config as configs
 from qkgcc.train.data import PairSet
-from qkgcc.train.loop import BEST, Trainer
+from qkgcc.train.loop import BEST, Trainer, device_name
 
 BASES = {
     "paper": [],
+    "large": [
+        "distribution=general",
+        "pairs=800000",
+        "validation_pairs=8000",
+        "frames_per_scene=16",
+        "target_width=0.7",
+        "batch=256",
+        "learning_rate=2e-3",
+        "options.max_delay=96",
+        "options.positions=65",
+        "options.radius=2",
+        "options.maps=24",
+        "options.delay_channels=64",
+    ],
     "general": [
         "distribution=general",
         "pairs=20000",
@@ -47,6 +63,7 @@ BASES = {
         "options.maps=12",
     ],
 }
+_SAME = ("law", "variant", "changes", "epochs")
 VARIANTS = {
     "base": [],
     "radius-0": ["options.radius=0"],
@@ -72,6 +89,28 @@ VARIANTS = {
     "wide": [
         "options.positions=65",
         "options.channels=128",
+        "options.maps=64",
+        "options.kernel=7",
+        "options.delay_channels=96",
+    ],
+    "windows-256": ["options.window=256", "options.dft=256", "options.radius=1"],
+    "windows-512": ["options.window=512", "options.dft=512"],
+    "windows-512-radius-1": ["options.window=512", "options.dft=512", "options.radius=1"],
+    "windows-512-small": [
+        "options.window=512",
+        "options.dft=512",
+        "options.radius=1",
+        "options.width=64",
+        "options.channels=12",
+        "options.maps=12",
+        "options.delay_channels=32",
+    ],
+    "windows-1024": ["options.window=1024", "options.dft=1024"],
+    "whole": ["options.dft=2048", "options.radius=4", "options.channels=48", "options.maps=32"],
+    "whole-wide": [
+        "options.dft=2048",
+        "options.radius=4",
+        "options.channels=96",
         "options.maps=64",
         "options.kernel=7",
         "options.delay_channels=96",
@@ -130,6 +169,7 @@ def main() -> None:
             "variant": name,
             "changes": " ".join([*VARIANTS[name], *arguments.set]),
             "epochs": arguments.epochs,
+            "on": device_name(trainer.device),
             "parameters": cost.parameters(model),
             "MMAC": f"{cost.honest_flops(model) / 2e6:.1f}",
             "loss": f"{best['loss']:.4f}",
@@ -137,15 +177,18 @@ def main() -> None:
             **scored,
             "ms a step": f"{1000 * trainer.seconds / config.steps:.2f}",
         }
-        same = ("law", "variant", "changes", "epochs")
-        rows = [one for one in rows if any(one[key] != row[key] for key in same)] + [row]
-        rows.sort(key=lambda one: (one["law"], one["epochs"], one["loss"]))
-        notes = [
-            f"General: {BASES['general']}. `loss` and `Acc@10cm` are of unseen pairs of the same law, best epoch; "
-            "`symmetric` is the mean with the mirrored answer of the swapped pair."
-        ]
-        headings = list(row)
-        write("designs", "Designs of the steered network", "python -m benchmarks.designs", headings, rows, notes)
+        rows = [one for one in rows if any(one[key] != row[key] for key in _SAME)] + [row]
+        save(rows)
+
+
+def save(rows: list[dict[str, Any]]) -> None:
+    """Best designs first, law by law."""
+    rows.sort(key=lambda one: (one["law"], one["epochs"], one["loss"]))
+    notes = [
+        f"General: {BASES['general']}. Large: {BASES['large']}. `loss` and `Acc@10cm` are of unseen pairs of the same "
+        "law, best epoch; `symmetric` is the mean with the mirrored answer of the swapped pair."
+    ]
+    write("designs", "Designs of the steered network", "python -m benchmarks.designs", list(rows[0]), rows, notes)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_table_shows_the_delay_and_the_summary(folder: Path) -> None:
-    run = qkgcc("estimate", folder / "pair.wav", "--spacing", 0.2)
+    run = qkgcc("estimate", folder / "pair.wav", "--spacing", 0.2, "--method", "phat")
     assert run.returncode == 0, run.stderr
     assert re.search(r"whole recording: 5\.00 samples = 31[23] µs, 32\.4°", run.stdout)  # 312.5
     assert run.stdout.count("+5.") + run.stdout.count("+4.9") >= 10
@@ -72,25 +72,25 @@ def test_json_is_one_object_a_line(folder: Path) -> None:
 
 
 def test_csv_of_several_files_has_one_header(folder: Path) -> None:
-    run = qkgcc("estimate", folder / "pair.wav", folder / "four.wav", "--format", "csv")
+    run = qkgcc("estimate", folder / "pair.wav", folder / "four.wav", "--format", "csv", "-m", "phat")
     rows = list(csv.DictReader(io.StringIO(run.stdout)))
     assert {Path(row["source"]).name for row in rows} == {"pair.wav", "four.wav"}
     assert all(float(row["delay_samples"]) == pytest.approx(5, abs=0.1) for row in rows)
 
 
 def test_all_pairs_of_four_channels(folder: Path) -> None:
-    run = qkgcc("estimate", folder / "four.wav", "--pairs", "all", "--format", "json", "--no-curve")
+    run = qkgcc("estimate", folder / "four.wav", "--pairs", "all", "--format", "json", "--no-curve", "-m", "phat")
     records = [json.loads(line) for line in run.stdout.splitlines()]
     assert [tuple(r["channels"]) for r in records] == [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
     assert records[-1]["summary"]["delay_samples"] == pytest.approx(-3, abs=0.05)
-    run = qkgcc("estimate", folder / "four.wav", "--pairs", "3-2", "--format", "json")
+    run = qkgcc("estimate", folder / "four.wav", "--pairs", "3-2", "--format", "json", "-m", "phat")
     assert json.loads(run.stdout)["summary"]["delay_samples"] == pytest.approx(3, abs=0.05)
 
 
 def test_channels_start_end_and_temperature(folder: Path) -> None:
     run = qkgcc(
         "estimate", folder / "four.wav", "--channels", 3, 2, "--start", 0.2, "--end", 0.6, "--spacing", 0.2,
-        "--temperature", 0, "--format", "json",
+        "--temperature", 0, "--format", "json", "--method", "phat",
     )  # fmt: skip
     record = json.loads(run.stdout)
     assert record["channels"] == [3, 2]
@@ -100,7 +100,7 @@ def test_channels_start_end_and_temperature(folder: Path) -> None:
 
 
 def test_two_recorders(folder: Path) -> None:
-    run = qkgcc("estimate", folder / "mono.wav", "--with", folder / "second.wav", "--format", "json")
+    run = qkgcc("estimate", folder / "mono.wav", "--with", folder / "second.wav", "--format", "json", "-m", "phat")
     assert json.loads(run.stdout)["summary"]["delay_samples"] == pytest.approx(5, abs=0.05)
 
 
@@ -198,7 +198,7 @@ def test_a_dead_channel_costs_its_own_pairs_only(folder: Path, tmp_path: Path) -
     x, rate = soundfile.read(folder / "four.wav")
     x[:, 1] = 0
     soundfile.write(tmp_path / "dead.wav", x, rate)
-    run = qkgcc("estimate", tmp_path / "dead.wav", "--pairs", "all", "--format", "json", "--no-curve")
+    run = qkgcc("estimate", tmp_path / "dead.wav", "--pairs", "all", "--format", "json", "--no-curve", "-m", "phat")
     assert run.returncode == 1
     assert [json.loads(line)["channels"] for line in run.stdout.splitlines()] == [[0, 2], [0, 3], [2, 3]]
     assert run.stderr.count("there is no delay to find") == 3

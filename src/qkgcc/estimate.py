@@ -20,7 +20,7 @@ from qkgcc.classical import Classical
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.decoding import Decoded, peaks
 from qkgcc.errors import InputError
-from qkgcc.methods import METHODS
+from qkgcc.methods import CLASSICAL, DEFAULT, METHODS, PRETRAINED, pretrained
 from qkgcc.neural import SLACK, Network
 from qkgcc.peaks import INTERPOLATIONS
 from qkgcc.results import DelayEstimate, DelaySummary, Explanation
@@ -85,7 +85,7 @@ class DelayEstimator:
     """Delay between two microphones over time. Positive: the first channel hears the source later.
 
     Args:
-        method: "cc", "phat", "phat-beta", "roth", "scot", "ml", or the file of a network: a checkpoint, or ONNX.
+        method: a name out of `METHODS`, or the file of a network: a checkpoint, or ONNX.
         spacing: metres between the microphones. Limits the delays to what is possible, and gives angles.
         max_delay: largest delay in seconds; by default what the spacing allows. Without either, classical methods look
             for what 0.5 m allows, networks for all that they were trained on.
@@ -107,7 +107,7 @@ class DelayEstimator:
 
     def __init__(
         self,
-        method: str | Path = "phat",
+        method: str | Path = DEFAULT,
         *,
         spacing: float | None = None,
         max_delay: float | None = None,
@@ -145,17 +145,16 @@ class DelayEstimator:
         self.max_sources = max_sources
         self.speed_of_sound = speed_of_sound
         self._network: Network | None = None
-        if self.method in METHODS:
+        if self.method in CLASSICAL:
             if decoder is not None or max_sources > 1:
                 raise InputError(
                     f"a decoder and several sources need the posterior of a network; {self.method} has a correlation"
                 )
             return
-        self._network = _load_network(Path(method), decoder)
-        if self.band is not None:
-            raise InputError("a band limit is for the classical methods; a checkpoint chooses its frequencies itself")
-        if interpolation is not None or beta is not None:
-            raise InputError("interpolation and beta are for the classical methods; a checkpoint takes a decoder")
+        for what, value in (("a band", band), ("an interpolation", interpolation), ("beta", beta)):
+            if value is not None:
+                raise InputError(f"{what} is for the classical methods, such as phat; {self.method} is a network")
+        self._network = _load_network(method, decoder)
 
     def __call__(
         self,
@@ -433,12 +432,13 @@ def _checked_band(band: Sequence[float] | None) -> tuple[float, float] | None:
     return float(band[0]), float(band[1])
 
 
-def _load_network(path: Path, decoder: str | None) -> Network:
+def _load_network(method: str | Path, decoder: str | None) -> Network:
+    path = pretrained(str(method)) if str(method) in PRETRAINED else Path(method)
     if path.is_dir():
         raise InputError(f"{path} is a folder; a method is a name or the file of a network")
     if not path.is_file():
         raise InputError(
-            f"unknown method {str(path)!r}; known are {', '.join(METHODS)}, or the path of a checkpoint (no such file)"
+            f"unknown method {str(method)!r}; known are {', '.join(METHODS)}, or the path of a network (no such file)"
         )
     return Network.load(path, decoder)
 

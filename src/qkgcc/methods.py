@@ -1,6 +1,7 @@
 """The methods by name: one line and the reference of each."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -10,9 +11,13 @@ class MethodInfo:
     reference: str
 
 
+WEIGHTS = Path(__file__).parent / "weights"
+"""The pretrained networks, `NAME.onnx` for use and `NAME.safetensors` for torch; `qkgcc.experiments.shipping` writes
+them."""
+
 _KNAPP = "Knapp & Carter 1976, IEEE Trans. ASSP 24(4)"
 
-METHODS = {
+CLASSICAL = {
     method.name: method
     for method in (
         MethodInfo("cc", "plain cross-correlation; strong in an open field, misled by rooms and low pitch", _KNAPP),
@@ -39,3 +44,25 @@ METHODS = {
         ),
     )
 }
+
+PRETRAINED = {
+    method.name: method
+    for method in (
+        MethodInfo(
+            "general",
+            "steered QK-GCC, trained on rooms, spacings, sources and recorders of all kinds; confidence calibrated",
+            "docs/general.md",
+        ),
+        MethodInfo("general-small", "the same, smaller: a third of the work", "docs/general.md"),
+    )
+}
+
+METHODS = PRETRAINED | CLASSICAL
+
+DEFAULT = "general"
+"""What an estimator takes when no method is named."""
+
+
+def pretrained(name: str) -> Path:
+    """The ONNX file of a pretrained network."""
+    return WEIGHTS / f"{name}.onnx"

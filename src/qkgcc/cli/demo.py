@@ -10,12 +10,13 @@ from rich.table import Table
 from qkgcc import samples
 from qkgcc.cli.tables import bar, console, number
 from qkgcc.estimate import DelayEstimator
+from qkgcc.methods import DEFAULT
 
 _NAME = "talkers-2ch"
 
 
 def demo(
-    method: Annotated[str, typer.Option("--method", "-m", help="One of `qkgcc methods`, or a checkpoint.")] = "phat",
+    method: Annotated[str, typer.Option("--method", "-m", help="One of `qkgcc methods`, or a checkpoint.")] = DEFAULT,
     plot: Annotated[Path | None, typer.Option(help="Write a picture of the delays with the truth on it.")] = None,
 ) -> None:
     """Estimate the delays of the bundled recording and compare them with the truth."""

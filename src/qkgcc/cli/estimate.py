@@ -18,6 +18,7 @@ from qkgcc.cli.options import Other, Spacing, SpeedOfSound, Temperature, sound_s
 from qkgcc.cli.tables import console, delay_table, progress_bar
 from qkgcc.errors import InputError
 from qkgcc.estimate import DelayEstimator
+from qkgcc.methods import DEFAULT
 from qkgcc.plots import check_plotting
 from qkgcc.results import DelayEstimate, csv_text
 
@@ -41,7 +42,7 @@ def estimate(
     ],
     method: Annotated[
         str, typer.Option("--method", "-m", help="One of `qkgcc methods`, or a network: a checkpoint, or ONNX.")
-    ] = "phat",
+    ] = DEFAULT,
     channels: Annotated[tuple[int, int], typer.Option(help="The two channels, counted from 0.")] = (0, 1),
     pairs: Annotated[
         str | None, typer.Option(help="`all` pairs of a recording with more channels, or some: 0-1,0-3.")

@@ -17,6 +17,7 @@ from qkgcc.cli.tables import console, progress_bar
 from qkgcc.confidence import TOLERANCE
 from qkgcc.errors import InputError
 from qkgcc.estimate import DelayEstimator
+from qkgcc.methods import DEFAULT
 from qkgcc.truth import Truth
 
 _RATE = 16000  # errors are shown in samples at the rate of the published benchmark
@@ -59,7 +60,7 @@ def evaluate(
     if unknown := [source.name for source, name in zip(sources, names, strict=True) if name is None]:
         raise InputError(f"{truth} says nothing of {', '.join(unknown[:3])}{' ...' if len(unknown) > 3 else ''}")
     speed = sound_speed(speed_of_sound, temperature)
-    methods = method or ["phat"]
+    methods = method or [DEFAULT]
     estimators = [
         DelayEstimator(m, spacing=spacing, max_delay=max_delay, hop=hop, speed_of_sound=speed) for m in methods
     ]

@@ -10,13 +10,14 @@ from qkgcc.audio import open_audio
 from qkgcc.cli.options import Other
 from qkgcc.cli.tables import progress_bar
 from qkgcc.estimate import DelayEstimator
+from qkgcc.methods import DEFAULT
 from qkgcc.plots import check_plotting
 
 
 def explain(
     file: Annotated[Path, typer.Argument(help="A recording; - reads a WAV from standard input.", readable=False)],
     plot: Annotated[Path, typer.Option(help="Where to write the picture (.png, .svg or .pdf).")],
-    method: Annotated[str, typer.Option("--method", "-m", help="A steered network.")],
+    method: Annotated[str, typer.Option("--method", "-m", help="A pretrained or steered network.")] = DEFAULT,
     channels: Annotated[tuple[int, int], typer.Option(help="The two channels, counted from 0.")] = (0, 1),
     other: Other = None,
     start: Annotated[float | None, typer.Option(help="Begin at this second.")] = None,
@@ -26,7 +27,7 @@ def explain(
 
     Examples:
 
-    * `qkgcc explain talk.wav --method mine.onnx --plot talk-weights.png`
+    * `qkgcc explain talk.wav --plot talk-weights.png`
 
     * `qkgcc explain array.flac --method mine.onnx --channels 0 3 --start 10 --end 20 --plot weights.svg`
     """

@@ -3,7 +3,7 @@
 from rich.table import Table
 
 from qkgcc.cli.tables import console
-from qkgcc.methods import METHODS
+from qkgcc.methods import DEFAULT, METHODS
 
 
 def methods() -> None:
@@ -11,6 +11,9 @@ def methods() -> None:
     table = Table("method", "what it does", "reference")
     for method in METHODS.values():
         table.add_row(method.name, method.line, method.reference)
-    table.caption = "A checkpoint is a method too: qkgcc estimate FILE --method path/to/model.safetensors"
+    table.caption = (
+        f"{DEFAULT} is taken when no method is named. A network of your own is a method too: "
+        "qkgcc estimate FILE --method path/to/model.onnx"
+    )
     table.caption_justify = "left"
     console().print(table)

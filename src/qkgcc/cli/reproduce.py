@@ -111,7 +111,7 @@ def reproduce(
 def _compare_general(shop: "Workshop", data: Path | None) -> None:
     """The models for any pair beside the others, on every set whose frames are at hand."""
     from qkgcc.experiments import general
-    from qkgcc.experiments.shipping import WEIGHTS
+    from qkgcc.methods import WEIGHTS
     from qkgcc.simulate.engines import best_engine
 
     files = [shop.checkpoints / f"{name}-0.safetensors" for name in ("ngcc", "qkgcc")]

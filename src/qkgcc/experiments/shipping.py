@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -28,14 +29,15 @@ from qkgcc.errors import InputError
 from qkgcc.estimate import at_unit_level
 from qkgcc.experiments.estimators import answers, of_model
 from qkgcc.experiments.framesets import RATE, FrameSet
+from qkgcc.methods import WEIGHTS
 from qkgcc.models import checkpoint
 from qkgcc.models.export import export
 from qkgcc.models.steered import Steered
-from qkgcc.neural import TorchModel
+from qkgcc.neural import Model
+from qkgcc.runtime import OnnxModel
 from qkgcc.train import config as configs
 from qkgcc.train.data import general_set
 
-WEIGHTS = Path(__file__).parent.parent / "weights"
 SCENES = 1500
 FRAMES = 10
 """Of each scene."""
@@ -63,20 +65,18 @@ def unseen_frames(banks: Sequence[Bank], scenes: int, *, progress: Callable[[int
     return FrameSet("unseen", frames.numpy(), true, limit, np.ones(count), groups, groups, times)
 
 
-def calibrated(model: Steered, card: Card, given: FrameSet) -> Card:
-    """The card with its decoder and its calibration; half of the scenes choose, the other half measures."""
-    old = (KEY, CONTEXT_KEY, "decoder")
-    bare = dataclasses.replace(card, metrics={k: v for k, v in card.metrics.items() if k not in old})
+def calibrated(model: Model, given: FrameSet) -> Card:
+    """The network's card with its decoder and its calibration; half of the scenes choose, the other half measures."""
     fitted = given.groups % 2 == 0
     true, within = given.delays, TOLERANCE * RATE + 1e-6
-    found = {name: answers(of_model(TorchModel(model, bare), name), given) for name in DECODERS}
+    found = {name: answers(of_model(model, name), given) for name in DECODERS}
     # Of the answers that are right at all, the decoder that is nearest.
     right = np.all([np.abs(answer.delays - true) <= 2 * within for answer in found.values()], axis=0)
     decoder = min(found, key=lambda name: float(np.abs(found[name].delays - true)[right & fitted].mean()))
     stated, hits = found[decoder].confidence, np.abs(found[decoder].delays - true) <= within
     curve = Calibration.fit(stated[fitted], hits[fitted])
     error = expected_calibration_error(curve(stated[~fitted]), hits[~fitted])
-    support = _support(TorchModel(model, bare), decoder, given)
+    support = _support(model, decoder, given)
     around = np.isfinite(support)
     context = Context.fit(stated[fitted & around], support[fitted & around], hits[fitted & around])
     measuring = ~fitted & around
@@ -96,10 +96,10 @@ def calibrated(model: Steered, card: Card, given: FrameSet) -> Card:
             },
         },
     }
-    return dataclasses.replace(bare, metrics=bare.metrics | measured)
+    return dataclasses.replace(model.card, metrics=model.card.metrics | measured)
 
 
-def _support(model: TorchModel, decoder: str, given: FrameSet) -> npt.NDArray[np.float64]:
+def _support(model: Model, decoder: str, given: FrameSet) -> npt.NDArray[np.float64]:
     """What the frames around each frame say of its delay. Shape: (N,)"""
     result = np.full(len(given), np.nan)
     limited = of_model(model, decoder)
@@ -123,7 +123,11 @@ def ship(path: Path, name: str, given: FrameSet, folder: Path = WEIGHTS) -> Card
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(parameter.half().float())
-    card = calibrated(model, dataclasses.replace(card, name=name), given)
+    old = (KEY, CONTEXT_KEY, "decoder")
+    bare = dataclasses.replace(card, name=name, metrics={k: v for k, v in card.metrics.items() if k not in old})
+    with tempfile.TemporaryDirectory() as temporary:
+        export(model, bare, Path(temporary) / "bare.onnx")
+        card = calibrated(OnnxModel(Path(temporary) / "bare.onnx"), given)
     checkpoint.save(model, folder / f"{name}.safetensors", card, torch.float16)
     export(model, card, folder / f"{name}.onnx")
     return card

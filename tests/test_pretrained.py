@@ -1,0 +1,124 @@
+"""The networks that come with the package: what they are, and how they answer on what every user has."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy.signal import lfilter
+
+from qkgcc import DelayEstimator, samples
+from qkgcc.methods import CLASSICAL, DEFAULT, METHODS, PRETRAINED, WEIGHTS, pretrained
+from qkgcc.models import checkpoint, cost
+from qkgcc.neural import Network
+from qkgcc.runtime import OnnxModel, probe_frames
+from signals import delayed_noise
+
+NAMES = pytest.mark.parametrize("name", PRETRAINED)
+
+
+def talk(delay: float, rate: int = 16000, seconds: float = 1.0, seed: int = 0) -> np.ndarray:
+    """Noise with the slope of a voice."""
+    x = delayed_noise(delay, round(seconds * rate), snr=30, seed=seed)[0]
+    return np.asarray(0.05 * lfilter([1.0], [1.0, -0.9], x, axis=-1))
+
+
+def test_general_is_the_default() -> None:
+    assert DEFAULT == "general"
+    assert DelayEstimator().method == "general"
+    assert set(METHODS) == set(PRETRAINED) | set(CLASSICAL)
+    assert {path.name for path in WEIGHTS.iterdir() if path.suffix in (".onnx", ".safetensors")} == {
+        name + suffix for name in PRETRAINED for suffix in (".onnx", ".safetensors")
+    }
+
+
+@NAMES
+def test_both_files_are_one_network_within_its_budget(name: str) -> None:
+    model, card = checkpoint.load(WEIGHTS / f"{name}.safetensors")
+    exported = OnnxModel(pretrained(name), threads=1)
+    assert exported.card == card
+    assert card.name == name
+    frames = probe_frames(3, card.frame)
+    logits = [
+        Network.load(WEIGHTS / f"{name}{suffix}").model.logits(frames, None, np.array(card.delays))
+        for suffix in (".safetensors", ".onnx")
+    ]
+    np.testing.assert_allclose(logits[1], logits[0], atol=2e-3)
+    assert cost.parameters(model) <= {"general": 600_000, "general-small": 60_000}[name]
+
+
+@NAMES
+@pytest.mark.parametrize("rate", [8000, 16000, 32000, 44100, 48000])
+def test_any_rate(name: str, rate: int) -> None:
+    delay = 0.3e-3 * rate
+    answer = DelayEstimator(name, spacing=0.2)(talk(delay, rate), rate)
+    np.testing.assert_allclose(answer.delay_samples / rate, 0.3e-3, atol=15e-6)
+    assert answer.calibrated == (rate >= 16000)
+    assert answer.kind == "posterior"
+
+
+@NAMES
+@pytest.mark.parametrize("spacing", [0.03, 0.1, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("share", [-0.8, 0.0, 0.55])
+def test_any_spacing(name: str, spacing: float, share: float) -> None:
+    true = share * spacing / 343 * 16000
+    answer = DelayEstimator(name, spacing=spacing)(talk(true), 16000)
+    # A delay of exactly 0 without any reverberation is what both have seen least of.
+    np.testing.assert_allclose(answer.delay_samples, true, atol=0.35 if share == 0 else 0.2)
+    assert np.median(answer.confidence) > 0.85
+
+
+@NAMES
+def test_errors_are_rarer_than_those_of_phat_and_known(name: str) -> None:
+    """The bundled recording: a room, six talkers, pauses."""
+    wrong = {}
+    for method in (name, "phat"):
+        answer = DelayEstimator(method)(samples.path("talkers-2ch"))
+        truth = samples.truth_at(answer.times, "talkers-2ch")
+        spoken = np.isfinite(truth) & np.isfinite(answer.delay_samples)
+        errors = np.abs(answer.delay_samples - truth)[spoken] > 1
+        wrong[method] = errors.mean()
+        if method == name:
+            sure = answer.confidence[spoken] >= 0.8
+            assert sure.mean() > 0.3
+            assert errors[sure].mean() < 0.1
+    assert wrong[name] < wrong["phat"]
+
+
+@NAMES
+def test_what_has_no_delay_has_no_confidence(name: str) -> None:
+    estimator = DelayEstimator(name, spacing=0.3)
+    silence = estimator(np.zeros((2, 16000)), 16000)
+    assert np.isnan(silence.delay_samples).all()
+    assert (silence.confidence == 0).all()
+    rng = np.random.default_rng(0)
+    noise = estimator(0.1 * rng.standard_normal((2, 32000)), 16000)
+    assert np.median(noise.confidence) < 0.3
+    one = 0.1 * rng.standard_normal(32000)
+    assert (estimator(np.stack([one, 0.5 * one]), 16000).confidence == 0).all()
+    dead = estimator(np.stack([one, np.zeros_like(one)]), 16000)
+    assert np.isnan(dead.delay_samples).all()
+    assert (dead.confidence == 0).all()
+
+
+@NAMES
+def test_a_spacing_beyond_the_trained_one_is_answered_with_a_warning(name: str) -> None:
+    true = 110.0
+    answer = DelayEstimator(name, spacing=3.0)(talk(true, seconds=2.0), 16000)
+    assert "was trained on delays up to 6.0 ms" in answer.warnings[0]
+    np.testing.assert_allclose(np.median(answer.delay_samples), true, atol=0.5)
+    assert not answer.calibrated
+    assert answer.confidence.max() < 0.6
+
+
+def test_no_torch_is_needed() -> None:
+    code = """
+import sys
+sys.modules["torch"] = None
+from qkgcc import DelayEstimator, samples
+answer = DelayEstimator()(samples.path("talkers-2ch"), start=0.3, end=2.0)
+assert answer.method == "general" and answer.calibrated
+print(answer.summary.delay_samples)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(run.stdout) == pytest.approx(16.3, abs=0.5)
