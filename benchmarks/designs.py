@@ -6,8 +6,8 @@
 
 `--law general` trains small networks on 20,000 frames of the general distribution, minutes each on two cores; `--law
 large` takes the 800,000 frames that `general` is trained on, and a GPU; `--law paper` trains the full networks on the
-paper's pairs, on a GPU too, and scores them on `paper-test`, in another room. Short trainings: the figures rank designs,
-they are no results. Each run adds its rows to results/designs.json.
+paper's pairs, on a GPU too, and scores them on `paper-test`, in another room. Short trainings rank designs, they are no
+results. Each run adds its rows to results/designs.json.
 """
 
 import argparse

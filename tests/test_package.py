@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from qkgcc.methods import PRETRAINED
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -22,8 +24,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_the_samples_and_the_type_marker_and_stays_small(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {"qkgcc/py.typed", "qkgcc/samples/talkers-2ch.flac", "qkgcc/samples/talkers-4ch.json"} <= names
+    assert {f"qkgcc/weights/{name}.{kind}" for name in PRETRAINED for kind in ("onnx", "safetensors")} <= names
     assert not any("__pycache__" in name or name.startswith("tests") for name in names)
-    assert wheel.stat().st_size < 2_000_000
+    assert wheel.stat().st_size < 3_000_000
 
 
 def test_the_installed_wheel_estimates(wheel: Path, tmp_path: Path) -> None:
@@ -31,7 +34,7 @@ def test_the_installed_wheel_estimates(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path)
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import qkgcc; assert {str(tmp_path)!r} in qkgcc.__file__;"
-        "print(qkgcc.DelayEstimator('phat')(qkgcc.samples.path('talkers-2ch'), end=2.0).summary.delay_samples)"
+        "print(qkgcc.DelayEstimator()(qkgcc.samples.path('talkers-2ch'), end=2.0).summary.delay_samples)"
     )
     run = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert float(run.stdout) == pytest.approx(16.3, abs=0.5)

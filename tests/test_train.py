@@ -483,7 +483,7 @@ def test_bad_settings_are_one_sentence(change: str, message: str) -> None:
 
 
 def test_bad_files_are_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no training 'nothing'; there are ngcc"):
+    with pytest.raises(InputError, match="there is no training 'nothing'; there are general"):
         configs.load("nothing")
     path = tmp_path / "a.toml"
     path.write_text("name = ")

@@ -80,7 +80,7 @@ def evaluate(
                     if not known.any():
                         raise InputError(f"{source}: the truth says nothing of any of its {len(known)} frames")
                     pairs.append((answer.delay_seconds[known] * _RATE, true[known]))
-                    furthest = np.abs(answer.lags).max() / answer.sample_rate * _RATE
+                    furthest = (estimator.max_delay or np.abs(answer.lags).max() / answer.sample_rate) * _RATE
                     beyond += m == methods[0] and bool((np.abs(true[known]) > furthest + 1).any())
             except InputError as error:
                 if len(sources) == 1:

@@ -40,7 +40,8 @@ class NetworkOptions:
             else:
                 whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
                 self.expect(whole, field.name, f"; expected a whole number >= {least}")
-        self.expect(self.dft >= self.transformed, "dft", f", shorter than the {self.transformed} samples it takes")
+        part = "frame" if self.transformed == self.frame else "window"
+        self.expect(self.dft >= self.transformed, "dft", f", shorter than the {part} of {self.transformed} samples")
 
     @classmethod
     def network(cls) -> str:
