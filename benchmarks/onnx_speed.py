@@ -71,7 +71,8 @@ def main() -> None:
         given = [(path.name, lambda path=path: path) for path in arguments.file]
         for name, find in [*made, *given]:
             network = OnnxModel(find(), threads=1)
-            model = Steered(SteeredOptions.read(network.card.options)).eval()
+            options = dataclasses.replace(SteeredOptions.read(network.card.options), max_delay=LAGS["0.5 m"])
+            model = Steered(options).eval()
             model.folded = True
             functions: dict[str, Callable[[], object]] = {
                 spacing: lambda network=network, lags=lags: network.logits(frames, None, np.arange(-lags, lags + 1.0))
@@ -83,7 +84,7 @@ def main() -> None:
                 {
                     "network": name,
                     "parameters": cost.parameters(model),
-                    "MMAC (47 lags)": f"{cost.honest_flops(model) / 2e6:.1f}",
+                    "MMAC, 0.5 m": f"{cost.honest_flops(model) / 2e6:.1f}",
                     **{f"ms, {spacing}": f"{1000 * np.median(seconds[spacing]):.2f}" for spacing in LAGS},
                     "times GCC-PHAT": f"{ratio(seconds['0.5 m'], seconds['gcc-phat']):.1f}",
                 }
