@@ -155,6 +155,8 @@ class TestShipping:
         assert card.name == "mine"
         assert card.metrics["decoder"] in ("mean", "quadratic")
         assert card.metrics["unseen"]["expected_calibration_error"] < 0.08
+        assert set(card.metrics["unseen"]["expected_calibration_error_by_rate"]) == {"11025", "8000"}
+        assert card.metrics["calibrated_from"] in (8000, 11025, 16000)
         fresh = frameset(800, snr=-8.0, seed=50_000)
         for suffix in (".safetensors", ".onnx"):
             found = estimators.answers(estimators.network(tmp_path / f"mine{suffix}"), fresh)

@@ -1,5 +1,6 @@
 """A steered network as a method, by torch or as ONNX: any spacing, rate and frame, and it says what it cannot do."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -207,6 +208,15 @@ def test_several_sources(path: Path) -> None:
     assert many.source_delays is not None
     assert (np.isnan(many.source_delays) == (many.source_weights == 0)).all()
     assert many.source_weights[many.source_weights > 0].min() >= 1e-3
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(8000, False), (11025, True), (12000, True), (16000, True)])
+def test_a_curve_may_hold_for_lower_rates(paths: tuple[Path, Path], tmp_path: Path, rate: int, expected: bool) -> None:
+    model, card = checkpoint.load(paths[0])
+    known = dataclasses.replace(card, metrics=card.metrics | {"calibrated_from": 11025})
+    checkpoint.save(model, tmp_path / "known.safetensors", known)
+    answer = DelayEstimator(tmp_path / "known.safetensors", spacing=0.2)(recording(2.0, rate=rate), rate)
+    assert answer.calibrated == expected
 
 
 @pytest.mark.parametrize("seconds", [128 / RATE, 384 / RATE, 512 / RATE])

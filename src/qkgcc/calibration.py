@@ -23,6 +23,8 @@ KEY = "calibration"
 """Under which a card's metrics hold the curve."""
 CONTEXT_KEY = "calibration_in_context"
 """Under which they hold that of frames in their recording."""
+LOWEST_RATE_KEY = "calibrated_from"
+"""Under which they hold the lowest rate of recordings, in Hz, that the curves were found to hold for."""
 
 
 @dataclass(frozen=True)

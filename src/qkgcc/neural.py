@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc import decoding
-from qkgcc.calibration import Calibration, Context
+from qkgcc.calibration import LOWEST_RATE_KEY, Calibration, Context
 from qkgcc.card import Card
 from qkgcc.confidence import TOLERANCE
 from qkgcc.errors import InputError, MissingExtraError
@@ -118,6 +118,8 @@ class Network:
     """(L,)"""
     bins: npt.NDArray[np.bool_] | None = None
     """(F,) which frequencies the input has; None: all."""
+    band: float = math.inf
+    """Hz up to which it has them."""
     decoder: str = "argmax"
     trust: float = 1.0
     """What the confidence is multiplied by, where the network is used beyond what it was trained for."""
@@ -177,8 +179,10 @@ class Network:
 
     @property
     def calibrated(self) -> bool:
-        """For what the curve was made for: the trained frame and range, the whole band, the card's own decoder."""
-        as_made = self.frame == self.card.frame and self.trust == 1 and self.bins is None
+        """For what the curve was made for: the trained frame and range, the card's own decoder, and no less of the band
+        than it was found to hold for."""
+        enough = self.band >= float(self.card.metrics.get(LOWEST_RATE_KEY, self.sample_rate)) / 2
+        as_made = self.frame == self.card.frame and self.trust == 1 and enough
         return self._calibration is not None and as_made and self.decoder == self.card.metrics.get("decoder", "argmax")
 
     @cached_property
@@ -202,7 +206,8 @@ class Network:
         if sample_rate >= rate:
             return chosen
         # Resampling up leaves nothing above the input's Nyquist frequency but rounding noise, with phases.
-        return replace(chosen, bins=np.linspace(0, rate / 2, card.dft // 2 + 1) <= sample_rate / 2)
+        held = np.linspace(0, rate / 2, card.dft // 2 + 1) <= sample_rate / 2
+        return replace(chosen, bins=held, band=sample_rate / 2)
 
     def _with_frame(self, frame: float | None) -> Network:
         card, rate = self.card, self.card.sample_rate

@@ -66,6 +66,10 @@ class FrameSet:
     def __len__(self) -> int:
         return len(self.delays)
 
+    def take(self, rows: npt.NDArray[Any], name: str | None = None) -> FrameSet:
+        """Some of the frames."""
+        return FrameSet(self.name if name is None else name, *(column[rows] for column in self.columns))
+
     @property
     def columns(self) -> tuple[Any, ...]:
         """All arrays, in the order of the fields."""
@@ -106,8 +110,7 @@ def two_sources(engine: str, cache: Path | None = None) -> tuple[FrameSet, Float
             second[number] = delay_at(scene, centres, source=1)
     apart = np.abs(second.ravel() - whole.delays) >= 3  # never so where there is none
     rows = np.flatnonzero(apart)
-    chosen = FrameSet("two sources", *(column[rows] for column in whole.columns))
-    return chosen, second.ravel()[rows]
+    return whole.take(rows, "two sources"), second.ravel()[rows]
 
 
 def paper_cell(benchmark: Benchmark, engine: str, snr: int, t60: float, cache: Path | None = None) -> FrameSet:

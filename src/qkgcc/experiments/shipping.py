@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +22,7 @@ import torch
 from rich.progress import Progress
 
 from qkgcc import decoding
-from qkgcc.calibration import CONTEXT_KEY, KEY, Calibration, Context, expected_calibration_error
+from qkgcc.calibration import CONTEXT_KEY, KEY, LOWEST_RATE_KEY, Calibration, Context, expected_calibration_error
 from qkgcc.card import Card
 from qkgcc.confidence import TOLERANCE
 from qkgcc.data.banks import Bank
@@ -33,11 +35,15 @@ from qkgcc.methods import WEIGHTS
 from qkgcc.models import checkpoint
 from qkgcc.models.export import export
 from qkgcc.models.steered import Steered
-from qkgcc.neural import Model
+from qkgcc.neural import Model, Network
 from qkgcc.runtime import OnnxModel
 from qkgcc.train import config as configs
 from qkgcc.train.data import general_set
 
+RATES = (11025, 8000)
+"""Hz, of recordings that hold less than the network's band: for which the curves may hold all the same."""
+ALLOWED = 0.03
+"""Expected calibration error up to which they do."""
 SCENES = 1500
 FRAMES = 10
 """Of each scene."""
@@ -72,7 +78,7 @@ def calibrated(model: Model, given: FrameSet) -> Card:
     found = {name: answers(of_model(model, name), given) for name in DECODERS}
     # Of the answers that are right at all, the decoder that is nearest.
     right = np.all([np.abs(answer.delays - true) <= 2 * within for answer in found.values()], axis=0)
-    decoder = min(found, key=lambda name: float(np.abs(found[name].delays - true)[right & fitted].mean()))
+    decoder = min(found, key=lambda name: float(np.median(np.abs(found[name].delays - true)[right & fitted])))
     stated, hits = found[decoder].confidence, np.abs(found[decoder].delays - true) <= within
     curve = Calibration.fit(stated[fitted], hits[fitted])
     error = expected_calibration_error(curve(stated[~fitted]), hits[~fitted])
@@ -81,11 +87,13 @@ def calibrated(model: Model, given: FrameSet) -> Card:
     context = Context.fit(stated[fitted & around], support[fitted & around], hits[fitted & around])
     measuring = ~fitted & around
     error_in_context = expected_calibration_error(context(stated[measuring], support[measuring]), hits[measuring])
-    measured = {
-        "decoder": decoder,
-        KEY: curve.to_card(),
-        CONTEXT_KEY: context.to_card(),
+    curves = {"decoder": decoder, KEY: curve.to_card(), CONTEXT_KEY: context.to_card()}
+    by_rate = {rate: _error_at(rate, model, curves, given.take(~fitted)) for rate in RATES}
+    held = list(itertools.takewhile(lambda rate: by_rate[rate] <= ALLOWED, RATES))
+    measured = curves | {
+        LOWEST_RATE_KEY: min([RATE, *held]),
         "unseen": {
+            "expected_calibration_error_by_rate": {str(rate): round(found, 4) for rate, found in by_rate.items()},
             "frames": int((~fitted).sum()),
             "acc62us": round(100 * float(hits[~fitted].mean()), 2),
             "expected_calibration_error": round(error, 4),
@@ -97,6 +105,21 @@ def calibrated(model: Model, given: FrameSet) -> Card:
         },
     }
     return dataclasses.replace(model.card, metrics=model.card.metrics | measured)
+
+
+def _error_at(rate: int, model: Model, curves: dict[str, Any], given: FrameSet) -> float:
+    """Expected calibration error for recordings at a lower rate, which hold nothing above half of it."""
+    whole = Network.of(_Described(model, dataclasses.replace(model.card, metrics=curves)))
+    found = answers(lambda limit: whole.limited(rate, limit / RATE, None), given)
+    return expected_calibration_error(found.confidence, np.abs(found.delays - given.delays) <= TOLERANCE * RATE + 1e-6)
+
+
+class _Described:
+    """A network with another card."""
+
+    def __init__(self, model: Model, card: Card) -> None:
+        self.card, self.any_delay, self.step = card, model.any_delay, model.step
+        self.logits, self.reliability = model.logits, model.reliability
 
 
 def _support(model: Model, decoder: str, given: FrameSet) -> npt.NDArray[np.float64]:
@@ -123,7 +146,7 @@ def ship(path: Path, name: str, given: FrameSet, folder: Path = WEIGHTS) -> Card
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(parameter.half().float())
-    old = (KEY, CONTEXT_KEY, "decoder")
+    old = (KEY, CONTEXT_KEY, LOWEST_RATE_KEY, "decoder")
     bare = dataclasses.replace(card, name=name, metrics={k: v for k, v in card.metrics.items() if k not in old})
     with tempfile.TemporaryDirectory() as temporary:
         export(model, bare, Path(temporary) / "bare.onnx")
