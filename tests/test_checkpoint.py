@@ -138,6 +138,15 @@ def test_a_truncated_file_is_refused(path: Path, kept: int) -> None:
         load(path)
 
 
+@pytest.mark.parametrize("place", [-1, -500, -3000])
+def test_a_single_changed_bit_is_found(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0x40
+    path.write_bytes(bytes(content))
+    with pytest.raises(InputError, match="its checksum is another"):
+        load(path)
+
+
 def test_a_file_of_another_kind_is_refused(path: Path) -> None:
     path.write_text("these are not weights, however long the text may be")
     with pytest.raises(InputError, match="not a safetensors file"):

@@ -10,7 +10,17 @@ import pytest
 from networks import OPTIONS, save_steered, train_steered
 from qkgcc.errors import InputError
 from qkgcc.estimate import DelayEstimator
-from qkgcc.experiments import estimators, figures, framesets, general, general_report, reproduce, results, shipping
+from qkgcc.experiments import (
+    estimators,
+    figures,
+    framesets,
+    general,
+    general_report,
+    reproduce,
+    results,
+    shipping,
+    unseen,
+)
 from qkgcc.experiments.framesets import FrameSet
 from qkgcc.models import checkpoint
 from qkgcc.models.qkgcc import QKGCC
@@ -78,7 +88,7 @@ class TestGeneral:
         cell = general.Cell("noise", {}, frameset())
         methods = general.candidates([paths[1]])
         rows = {m.name: general.measure(m, cell) for m in methods}
-        assert set(rows) == {"gcc-phat", "phat", "phat-beta", "scot", "tiny"}
+        assert set(rows) == {"gcc-phat", "cc", "phat", "phat-beta", "scot", "tiny"}
         json.dumps(list(rows.values()))
         found = estimators.answers(methods[-1].limited, cell.frames)
         right = np.abs(found.delays - cell.frames.delays) <= 1
@@ -109,7 +119,7 @@ class TestGeneral:
         common = {"engine": "cpu", "data": corpora, "say": said.append}
         general.fill(path, methods[:1], ["respeaker"], **common)  # type: ignore[arg-type]
         rows = general.fill(path, methods, ["respeaker"], **common)  # type: ignore[arg-type]
-        assert [row["method"] for row in rows] == ["gcc-phat", "phat", "phat-beta", "scot"]
+        assert [row["method"] for row in rows] == ["gcc-phat", "cc", "phat", "phat-beta", "scot"]
         assert len(said) == 4
         content = results.read(path)
         assert content is not None
@@ -171,11 +181,24 @@ class TestShipping:
         with pytest.raises(InputError, match="holds a qkgcc; what ships is a steered"):
             shipping.ship(tmp_path / "q.safetensors", "x", frameset(8), tmp_path)
 
-    def test_unseen_frames_are_limited_by_their_spacing(self, corpora: Path, tmp_path: Path) -> None:
-        given = shipping.unseen_frames([], 2)
-        assert given.frames.shape == (2 * shipping.FRAMES, 2, 2048)
-        assert (np.abs(given.delays) <= given.limits + 1).all()
-        assert len(set(given.limits[: shipping.FRAMES])) == 1
+    def test_unseen_recordings_have_pauses_and_other_sources(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(unseen, "POOL", 4)
+        given = unseen.unseen_recordings([], 12, frame=2048)
+        assert given.frames.shape[1:] == (2, 2048)
+        by_scene = [np.flatnonzero(given.sequences == i) for i in range(12)]
+        assert [len(rows) for rows in by_scene] == [30] * 6 + [15] * 6
+        known = np.isfinite(given.delays)
+        assert (np.abs(given.delays[known]) <= given.limits[known] + 1).all()
+        for kind in range(3):
+            rows = by_scene[2 * kind]
+            true = given.delays[rows]
+            if kind == 0:
+                assert np.isfinite(true).all()
+            elif kind == 1:
+                assert 0 < np.isfinite(true).sum() < 30
+            else:
+                assert set(np.sign(true.round(3)).tolist()) == {-1.0, 1.0}
+            np.testing.assert_allclose(np.diff(given.times[rows]), 0.064)
 
 
 class TestReport:
@@ -236,12 +259,12 @@ class TestReport:
 
     def test_a_cell_that_is_worse_is_found(self, folder: Path) -> None:
         lines = general_report.nowhere_worse_lines(folder)[1:]
-        assert [(line[1], line[4]) for line in lines] == [
-            ("general-test", "1"),
-            ("paper-test", "0"),
-            ("respeaker", "0"),
+        assert [(line[1], line[4], line[5]) for line in lines] == [
+            ("general-test", "1", "1"),
+            ("paper-test", "0", "0"),
+            ("respeaker", "0", "0"),
         ]
-        assert "spacing 0.2 to 9" in lines[0][5]
+        assert "spacing 0.2 to 9" in lines[0][6]
 
     def test_too_much_confidence_is_seen(self, folder: Path) -> None:
         lines = general_report.calibration_lines(folder)

@@ -137,7 +137,12 @@ def _do(task: Task, work: Work, estimator: DelayEstimator) -> Outcome:
         return Outcome(task, error=str(error))
     except OSError as error:
         return Outcome(task, error=f"{task.source}: {error.strerror or error}")
-    warnings = [f"{answer.source}: {warning}" for answer in answers for warning in answer.warnings]
+    several = len(answers) > 1
+    warnings = [
+        f"{answer.source}{f', channels {answer.channels[0]} and {answer.channels[1]}' if several else ''}: {warning}"
+        for answer in answers
+        for warning in answer.warnings
+    ]
     silent = [answer.channels for answer in answers if not answer.summary.answered]
     warnings += [f"{task.source}: channels {one} and {two} are silent, or one of them is" for one, two in silent]
     return Outcome(task, recording.duration, warnings=tuple(warnings))

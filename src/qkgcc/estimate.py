@@ -6,6 +6,7 @@ Evidence adds up over frames. Decoding the evidence of one frame gives that fram
 gives the one delay of the whole recording.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -95,6 +96,8 @@ class DelayEstimator:
         decoder: from a network's posterior to a delay: "argmax", "mean" or "quadratic"; by default what its card says.
         beta: exponent of "phat-beta".
         max_sources: how many peaks of a network's posterior to report, besides the one delay.
+        symmetric: swapping the channels gives exactly the opposite answer: a network is asked both ways, and the mean
+            counts. Twice the work.
         speed_of_sound: metres per second.
 
     >>> rng = np.random.default_rng(0)
@@ -118,6 +121,7 @@ class DelayEstimator:
         decoder: str | None = None,
         beta: float | None = None,
         max_sources: int = 1,
+        symmetric: bool = False,
         speed_of_sound: float = SPEED_OF_SOUND,
     ) -> None:
         _check("speed of sound", speed_of_sound, 100, 10_000, "m/s")
@@ -146,6 +150,8 @@ class DelayEstimator:
         self.speed_of_sound = speed_of_sound
         self._network: Network | None = None
         if self.method in CLASSICAL:
+            if symmetric:
+                raise InputError(f"symmetric is for networks; {self.method} answers the opposite for swapped channels")
             if decoder is not None or max_sources > 1:
                 raise InputError(
                     f"a decoder and several sources need the posterior of a network; {self.method} has a correlation"
@@ -154,7 +160,7 @@ class DelayEstimator:
         for what, value in (("a band", band), ("an interpolation", interpolation), ("beta", beta)):
             if value is not None:
                 raise InputError(f"{what} is for the classical methods, such as phat; {self.method} is a network")
-        self._network = _load_network(method, decoder)
+        self._network = dataclasses.replace(_load_network(method, decoder), symmetric=symmetric)
 
     def __call__(
         self,
@@ -263,7 +269,9 @@ class DelayEstimator:
         columns = -(-first // together)
         with np.errstate(invalid="ignore"):
             weight = (sums / frames_of[:, None])[:columns].astype(np.float32)
-        known = method.frequencies <= min(recording.sample_rate, method.sample_rate) / 2
+        # The first and the last bin of a transform have a sign instead of a phase: they know nothing of delays.
+        inside = (method.frequencies > 0) & (method.frequencies < method.sample_rate / 2)
+        known = inside & (method.frequencies <= recording.sample_rate / 2)
         times = self._times(method, recording, first)
         middles = [float(times[i : i + together].mean()) for i in range(0, first, together)]
         return Explanation(
@@ -281,7 +289,7 @@ class DelayEstimator:
             yield method.remark
         outside = np.isfinite(beyond)
         if outside.sum() > NOTABLE * answered:
-            largest = (self.max_delay or math.nan) * 1000
+            largest = 1000 * self.max_delay if self.max_delay else float(np.abs(method.lags).max()) * milliseconds
             by_size = sorted(beyond[outside], key=abs)
             yield (
                 f"in {outside.sum()} of {answered} frames more speaks for a delay such as "

@@ -51,9 +51,9 @@ PRETRAINED = {
         MethodInfo(
             "general",
             "steered QK-GCC, trained on rooms, spacings, sources and recorders of all kinds; confidence calibrated",
-            "docs/general.md",
+            "weights/README.md in the package",
         ),
-        MethodInfo("general-small", "the same, smaller: a third of the work", "docs/general.md"),
+        MethodInfo("general-small", "the same, smaller: a third of the work", "weights/README.md in the package"),
     )
 }
 

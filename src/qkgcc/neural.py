@@ -120,6 +120,8 @@ class Network:
     """(F,) which frequencies the input has; None: all."""
     band: float = math.inf
     """Hz up to which it has them."""
+    symmetric: bool = False
+    """Take the mean with the mirrored answer to swapped channels."""
     decoder: str = "argmax"
     trust: float = 1.0
     """What the confidence is multiplied by, where the network is used beyond what it was trained for."""
@@ -182,7 +184,7 @@ class Network:
         """For what the curve was made for: the trained frame and range, the card's own decoder, and no less of the band
         than it was found to hold for."""
         enough = self.band >= float(self.card.metrics.get(LOWEST_RATE_KEY, self.sample_rate)) / 2
-        as_made = self.frame == self.card.frame and self.trust == 1 and enough
+        as_made = self.frame == self.card.frame and self.trust == 1 and enough and not self.symmetric
         return self._calibration is not None and as_made and self.decoder == self.card.metrics.get("decoder", "argmax")
 
     @cached_property
@@ -201,8 +203,11 @@ class Network:
             raise InputError(
                 f"a recording at {sample_rate} Hz is too low for {card.name}: it needs {LOWEST_RATE} Hz, use phat"
             )
-        if max_delay is not None:
-            chosen = chosen._asked_for(max_delay) if self.model.any_delay else chosen._cut_to(max_delay)
+        if self.model.any_delay:
+            # Without a spacing too it is asked for more than it may answer: a delay beyond is to be noticed.
+            chosen = chosen._asked_for(float(np.max(card.delays)) / rate if max_delay is None else max_delay)
+        elif max_delay is not None:
+            chosen = chosen._cut_to(max_delay)
         if sample_rate >= rate:
             return chosen
         # Resampling up leaves nothing above the input's Nyquist frequency but rounding noise, with phases.
@@ -246,8 +251,8 @@ class Network:
         looked_at = min(max(possible + round(_BEYOND / step), round(trained / step)), most)
         if possible > most:
             raise InputError(
-                f"delays up to {limit * milliseconds:.1f} ms do not fit frames of {longest * milliseconds:.0f} ms: "
-                "use a smaller spacing (in metres)"
+                f"delays up to {limit * milliseconds:.1f} ms are more than {self.card.name} can look for "
+                f"({most * step * milliseconds:.1f} ms): use phat, or a smaller spacing (in metres) or largest delay"
             )
         candidates: Floats = step * np.arange(-looked_at, looked_at + 1, dtype=np.float64)
         lags: Floats = step * np.arange(-possible, possible + 1, dtype=np.float64)
@@ -266,7 +271,11 @@ class Network:
         )
 
     def evidence(self, frames: Frames) -> tuple[npt.NDArray[Any], ...]:
-        logits = self.model.logits(self._scaled(frames), self.bins, self.candidates).astype(np.float64)
+        given = self._scaled(frames)
+        logits = self.model.logits(given, self.bins, self.candidates).astype(np.float64)
+        if self.symmetric:
+            mirrored = self.model.logits(given[:, ::-1], self.bins, -self.candidates[::-1])[:, ::-1]
+            logits = (logits + mirrored) / 2
         if not np.isfinite(logits).all():
             raise InputError(f"{self.card.name} answers with what are no numbers: its file is damaged, get it again")
         largest = logits.max(axis=-1, keepdims=True)
@@ -316,7 +325,8 @@ class Network:
         if context is None:
             return confidence
         reach = TOLERANCE * self.sample_rate
-        support = decoding.support(posterior, self.lags, delay, times, reach)
+        duration = self.frame / self.sample_rate
+        support = decoding.support(posterior, self.lags, delay, times, tolerance=reach, frame=duration)
         chosen = np.isfinite(support) & np.isnan(beyond)
         result = confidence.copy()
         for rows in np.array_split(np.flatnonzero(chosen), 1 + len(delay) // decoding.ROWS):

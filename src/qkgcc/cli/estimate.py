@@ -61,6 +61,10 @@ def estimate(
     decoder: Annotated[
         str | None, typer.Option(help="Of a network's posterior: argmax, mean or quadratic (default: its own).")
     ] = None,
+    symmetric: Annotated[
+        bool,
+        typer.Option("--symmetric", help="Exactly the opposite answer for swapped channels; half as fast."),
+    ] = False,
     beta: Annotated[float | None, typer.Option(help="Exponent of phat-beta (0.8 when not given).")] = None,
     max_sources: Annotated[
         int, typer.Option(help="Peaks of a network's posterior in the JSON, for several sources.", min=1)
@@ -105,6 +109,7 @@ def estimate(
         "decoder": decoder,
         "beta": beta,
         "max_sources": max_sources,
+        "symmetric": symmetric,
         "speed_of_sound": sound_speed(speed_of_sound, temperature),
     }
     if out is not None:
@@ -161,7 +166,8 @@ def estimate(
                     with _paused(progress):
                         _print(answer, format, header=header, curve=curve)
                         for warning in answer.warnings:
-                            typer.echo(f"warning: {answer.source}: {warning}", err=True)
+                            which = f", channels {pair[0]} and {pair[1]}" if len(chosen) > 1 else ""
+                            typer.echo(f"warning: {answer.source}{which}: {warning}", err=True)
                     header = False
             except InputError as error:
                 if len(sources) == 1:

@@ -91,7 +91,7 @@ def candidates(models: Sequence[Path], published: Sequence[Path] = ()) -> list[C
     elsewhere = tuple(name for name in SETS if name not in _PAPER_SETS)
     return [
         Candidate("gcc-phat", estimators.classical("phat", taper=0.0)),
-        *(Candidate(weighting, estimators.classical(weighting)) for weighting in ("phat", "phat-beta", "scot")),
+        *(Candidate(weighting, estimators.classical(weighting)) for weighting in ("cc", "phat", "phat-beta", "scot")),
         *(Candidate(path.stem, estimators.network(path), path, elsewhere) for path in published),
         *(Candidate(path.stem, estimators.network(path), path) for path in models),
     ]

@@ -86,7 +86,8 @@ def claim_lines(folder: Path) -> Lines:
 def nowhere_worse_lines(folder: Path) -> Lines:
     """In how many cells a model is worse than GCC-PHAT, and where it comes nearest to it."""
     rows = read(folder)
-    lines = [["model", "set", "cells", f"of {ENOUGH} frames or more", "worse", "least gain (62.5 us), interval, cell"]]
+    headings = ["model", "set", "cells", f"of {ENOUGH} frames or more", "worse, 62.5 us", "worse, 10 cm"]
+    lines = [[*headings, "least gain (62.5 us), interval, cell"]]
     for better in OURS:
         for name in general.SETS:
             pairs = [(row, _same_cell(rows, row, REFERENCE)) for row in rows if row["method"] == better]
@@ -94,10 +95,11 @@ def nowhere_worse_lines(folder: Path) -> Lines:
             large = [(a, general.difference(a, b, "right62us")) for a, b in pairs if b and a["n"] >= ENOUGH]
             if not large:
                 continue
-            worse = sum(high < MARGIN for _, (_, _, high) in large)
+            by_path = [general.difference(a, b, "right10cm") for a, b in pairs if b and a["n"] >= ENOUGH]
+            worse = [sum(high < MARGIN for _, _, high in found) for found in ([d for _, d in large], by_path)]
             row, (mean, low, high) = min(large, key=lambda item: item[1][0])
             least = f"{mean:+.1f} ({low:+.1f} to {high:+.1f}), {_place(row)}"
-            lines.append([better, name, str(len(pairs)), str(len(large)), str(worse), least])
+            lines.append([better, name, str(len(pairs)), str(len(large)), *map(str, worse), least])
     return lines
 
 
@@ -134,7 +136,7 @@ def two_sources_lines(folder: Path) -> Lines:
 
 def behaviour_lines(folder: Path) -> Lines:
     """How many answers follow a shift of channel 1, and mirror when the channels are swapped."""
-    lines = [["method", f"follows a shift of {general.SHIFT} samples", "mirrors under swap"]]
+    lines = [["method", f"follows a shift of {general.SHIFT} samples, +- 0.5", "mirrors under swap, +- 0.5"]]
     rows = read(folder)
     for method in _methods(rows):
         found = [row["behaviour"] for row in rows if row["method"] == method and row["behaviour"]]

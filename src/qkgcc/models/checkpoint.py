@@ -16,6 +16,7 @@ True
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import nn
+from torch import Tensor, nn
 
 from qkgcc.card import KEY, Card
 from qkgcc.errors import InputError
@@ -35,6 +36,8 @@ from qkgcc.models.qkgcc import QKGCC
 from qkgcc.models.steered import Steered
 from qkgcc.models.transformer import Transformer
 
+DIGEST_KEY = "qkgcc-sha256"
+"""The metadata key of the checksum. A file without one was written by an older version, or by another tool."""
 ARCHITECTURES: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
     "ngcc": NGCC.from_options,
     "pgcc": PGCC.from_options,
@@ -74,7 +77,8 @@ def save(model: nn.Module, path: str | Path, card: Card, dtype: torch.dtype = to
                 raise InputError(
                     f"{name} does not fit into {dtype} (largest {tensor.abs().max():.3g}); save as float32"
                 )
-    content = safetensors.torch.save(tensors, metadata={KEY: card.to_json()})
+    metadata = {KEY: card.to_json(), DIGEST_KEY: _digest(tensors, card.to_json())}
+    content = safetensors.torch.save(tensors, metadata=metadata)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, lambda target: target.write_bytes(content))
 
@@ -94,6 +98,8 @@ def load(path: str | Path, device: str | torch.device = "cpu") -> tuple[nn.Modul
         raise InputError(
             f"{path} holds weights but no card (metadata {KEY!r}); only files saved by qkgcc describe themselves"
         )
+    if metadata.get(DIGEST_KEY, "") not in ("", _digest(state, metadata[KEY])):
+        raise InputError(f"{path} is damaged: its checksum is another, get the file again")
     try:
         card = Card.from_json(metadata[KEY])
         with torch.random.fork_rng(devices=[]):  # loading must not move the random numbers of a training
@@ -104,6 +110,16 @@ def load(path: str | Path, device: str | torch.device = "cpu") -> tuple[nn.Modul
     _check_sizes(model, card, path)
     model.load_state_dict(state)
     return model.to(device).eval(), card
+
+
+def _digest(tensors: Mapping[str, Tensor], card: str) -> str:
+    """SHA-256 of everything in a file; safetensors has none of its own."""
+    content = hashlib.sha256(card.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        content.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        content.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return content.hexdigest()
 
 
 def _check_sizes(model: nn.Module, card: Card, path: Path) -> None:

@@ -1,0 +1,78 @@
+"""Recordings that no training has seen, to calibrate a network on: scenes of the general law with validation voices.
+
+Confidence in a recording depends on what is around a frame. So a third of the recordings are scenes as they are; in a
+third the scene is heard for a moment only, with each microphone's own noise before and after; in a third another source
+comes before and after: the same with the channels swapped, whose delay is the opposite one. Their frames overlap by
+half, follow each other, or are far apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from qkgcc.constants import SPEED_OF_SOUND
+from qkgcc.data.banks import Bank
+from qkgcc.experiments.framesets import RATE, FrameSet
+from qkgcc.simulate.bulk_rooms import Rooms
+from qkgcc.simulate.draws import uniform
+from qkgcc.simulate.general import Scenes, general_scenes
+from qkgcc.simulate.general_frames import delays_at, recordings, take
+from qkgcc.simulate.general_sources import SAMPLES, GeneralSources
+
+HOPS = (1024, 2048, 6144)
+"""Samples from a frame to the next, of a scene each in turn."""
+SHORTEST, LONGEST = 0.1, 1.0
+"""Seconds that a scene is heard, where it is for a moment only."""
+PAUSE = 0.03
+"""Standard deviation of the noise in a pause, of the scene's."""
+POOL = 256
+"""Synthetic signals of each kind."""
+_FIRST = 1 << 41  # index of the first scene: neither a training nor its validation has that many
+_CHUNK = 32  # scenes at a time
+
+Floats = npt.NDArray[np.float64]
+
+
+def unseen_recordings(
+    banks: Sequence[Bank], scenes: int, *, frame: int, progress: Callable[[int], object] | None = None
+) -> FrameSet:
+    """Frames of recordings of two seconds; a pause has no true delay (NaN). `progress` counts scenes."""
+    sources = GeneralSources.of(banks, "validation", "cpu", pool=POOL)
+    drawn = general_scenes(0, _FIRST + np.arange(scenes), sources.catalog)
+    spacing = np.linalg.norm(drawn.nominal[:, 0] - drawn.nominal[:, 1], axis=-1)
+    parts = []
+    for first in range(0, scenes, _CHUNK):
+        rows = np.arange(first, min(first + _CHUNK, scenes))
+        here = take(drawn, rows)
+        audio = recordings(here, Rooms.of(here), sources).numpy()
+        for number, sound in zip(rows.tolist(), audio, strict=True):
+            limit = float(spacing[number]) * RATE / SPEED_OF_SOUND
+            parts.append(_recording(number, sound, take(drawn, np.array([number])), limit, frame))
+        if progress is not None:
+            progress(len(rows))
+    return FrameSet("unseen", *(np.concatenate(column) for column in zip(*(p.columns for p in parts), strict=True)))
+
+
+def _recording(number: int, audio: npt.NDArray[np.float32], scene: Scenes, limit: float, frame: int) -> FrameSet:
+    length, place = uniform("unseen/moment", 0, 2 * number + np.arange(2))
+    heard = round((SHORTEST + (LONGEST - SHORTEST) * length) * RATE)
+    begin = round(place * (SAMPLES - heard))
+    on = (np.arange(SAMPLES) >= begin) & (np.arange(SAMPLES) < begin + heard)
+    starts = np.arange(0, SAMPLES - frame + 1, HOPS[number // 6 % 3])
+    centres = starts + frame // 2
+    true = delays_at(scene, torch.as_tensor(centres[None] / RATE))[0, :, 0].numpy().astype(np.float64)
+    match number // 2 % 3:  # scenes 2k and 2k + 1 alike: one of the two fits curves, the other measures them
+        case 1:
+            noise = np.random.default_rng(number).standard_normal(audio.shape)
+            audio = np.where(on, audio, PAUSE * audio.std() * noise).astype(np.float32)
+            true = np.where(on[centres], true, np.nan)
+        case 2:
+            audio, true = np.where(on, audio, audio[::-1]), np.where(on[centres], true, -true)
+    frames = np.stack([audio[:, start : start + frame] for start in starts])
+    count = len(frames)
+    one, which = np.ones(count), np.full(count, number)
+    return FrameSet("", frames, true, limit * one, one, which, which, centres / RATE)
