@@ -269,9 +269,7 @@ class DelayEstimator:
         columns = -(-first // together)
         with np.errstate(invalid="ignore"):
             weight = (sums / frames_of[:, None])[:columns].astype(np.float32)
-        # The first and the last bin of a transform have a sign instead of a phase: they know nothing of delays.
-        inside = (method.frequencies > 0) & (method.frequencies < method.sample_rate / 2)
-        known = inside & (method.frequencies <= recording.sample_rate / 2)
+        known = method.frequencies <= min(recording.sample_rate, method.sample_rate) / 2
         times = self._times(method, recording, first)
         middles = [float(times[i : i + together].mean()) for i in range(0, first, together)]
         return Explanation(

@@ -282,10 +282,20 @@ class Network:
         return (logits - largest - np.log(np.exp(logits - largest).sum(axis=-1, keepdims=True)),)
 
     def reliability(self, frames: Frames) -> Floats:
-        """How much each frequency counted. Shape: (batch, 2, n) -> (batch, rows)"""
+        """How much each frequency counted. Shape: (batch, 2, n) -> (batch, rows)
+
+        The size of its evidence, times how much that varies over the possible delays: what is the same for all of them,
+        as nearly everything is at low frequencies, decides nothing. Nor do the ends of the band, where match and gate
+        lack neighbours.
+        """
         if not len(frames):
             return np.empty((0, len(self.frequencies)))
-        return self.model.reliability(self._scaled(frames), self.bins).astype(np.float64)
+        angle = 2 * np.pi * self.frequencies[:, None] * self.lags / self.sample_rate
+        varies: Floats = np.sqrt(np.maximum(0.0, 1 - np.abs(np.exp(1j * angle).mean(axis=-1)) ** 2))
+        radius, pool, kernel = (int(self.card.options.get(key, 1)) for key in ("radius", "pool", "kernel"))
+        ends = max(1, radius // pool + 2 * (kernel // 2))
+        varies[:ends] = varies[-ends:] = 0
+        return np.asarray(self.model.reliability(self._scaled(frames), self.bins) * varies)
 
     @property
     def frequencies(self) -> Floats:

@@ -134,7 +134,7 @@ class Explanation:
     frequencies: Floats
     """(F,) Hz, up to what the recording holds."""
     weight: npt.NDArray[np.float32]
-    """(T, F) size of the weighted evidence; NaN in silent frames."""
+    """(T, F) size of the weighted evidence, as far as it varies over the possible delays; NaN in silent frames."""
 
     @property
     def mean(self) -> Floats:
