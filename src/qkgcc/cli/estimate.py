@@ -90,7 +90,7 @@ def estimate(
 
     * `qkgcc estimate talk.wav --spacing 0.2 --plot talk.png`
 
-    * `qkgcc estimate left.wav --with right.wav --max-delay 0.01`
+    * `qkgcc estimate left.wav --with right.wav --max-delay 0.005`
 
     * `qkgcc estimate array.flac --pairs all --format csv > delays.csv`
 
