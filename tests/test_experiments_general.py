@@ -183,10 +183,10 @@ class TestShipping:
 
     def test_unseen_recordings_have_pauses_and_other_sources(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(unseen, "POOL", 4)
-        given = unseen.unseen_recordings([], 12, frame=2048)
+        given = unseen.unseen_recordings([], 10, frame=2048)
         assert given.frames.shape[1:] == (2, 2048)
-        by_scene = [np.flatnonzero(given.sequences == i) for i in range(12)]
-        assert [len(rows) for rows in by_scene] == [30] * 6 + [15] * 6
+        by_scene = [np.flatnonzero(given.sequences == i) for i in range(10)]
+        assert [len(rows) for rows in by_scene] == [30] * 8 + [15] * 2
         known = np.isfinite(given.delays)
         assert (np.abs(given.delays[known]) <= given.limits[known] + 1).all()
         for kind in range(3):
@@ -197,7 +197,9 @@ class TestShipping:
             elif kind == 1:
                 assert 0 < np.isfinite(true).sum() < 30
             else:
-                assert set(np.sign(true.round(3)).tolist()) == {-1.0, 1.0}
+                whole = true[np.isfinite(true)]
+                assert 20 < len(whole) < 30  # those with both sources have no one delay
+                assert set(np.sign(whole.round(3)).tolist()) == {-1.0, 1.0}
             np.testing.assert_allclose(np.diff(given.times[rows]), 0.064)
 
 

@@ -42,7 +42,7 @@ RATES = (11025, 8000)
 """Hz, of recordings that hold less than the network's band: for which the curves may hold all the same."""
 ALLOWED = 0.03
 """Expected calibration error up to which they do."""
-SCENES = 3000
+SCENES = 1500
 _COUNTED = 5  # frames of each recording that a curve is fitted to
 
 Floats = npt.NDArray[np.float64]

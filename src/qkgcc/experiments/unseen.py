@@ -1,9 +1,9 @@
 """Recordings that no training has seen, to calibrate a network on: scenes of the general law with validation voices.
 
-Confidence in a recording depends on what is around a frame. So a third of the recordings are scenes as they are; in a
-third the scene is heard for a moment only, with each microphone's own noise before and after; in a third another source
-comes before and after: the same with the channels swapped, whose delay is the opposite one. Their frames overlap by
-half, follow each other, or are far apart.
+Confidence in a recording depends on what is around a frame. So half of the recordings are scenes as they are; in a
+quarter the scene is heard for a moment only, with each microphone's own noise before and after; in a quarter another
+source comes before and after: the same with the channels swapped, whose delay is the opposite one. Their frames overlap
+by half, follow each other, or are far apart.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ Floats = npt.NDArray[np.float64]
 def unseen_recordings(
     banks: Sequence[Bank], scenes: int, *, frame: int, progress: Callable[[int], object] | None = None
 ) -> FrameSet:
-    """Frames of recordings of two seconds; a pause has no true delay (NaN). `progress` counts scenes."""
+    """Frames of recordings of two seconds; a pause has no true delay (NaN), nor have two sources in one frame.
+
+    `progress` counts scenes.
+    """
     sources = GeneralSources.of(banks, "validation", "cpu", pool=POOL)
     drawn = general_scenes(0, _FIRST + np.arange(scenes), sources.catalog)
     spacing = np.linalg.norm(drawn.nominal[:, 0] - drawn.nominal[:, 1], axis=-1)
@@ -62,16 +65,18 @@ def _recording(number: int, audio: npt.NDArray[np.float32], scene: Scenes, limit
     heard = round((SHORTEST + (LONGEST - SHORTEST) * length) * RATE)
     begin = round(place * (SAMPLES - heard))
     on = (np.arange(SAMPLES) >= begin) & (np.arange(SAMPLES) < begin + heard)
-    starts = np.arange(0, SAMPLES - frame + 1, HOPS[number // 6 % 3])
+    starts = np.arange(0, SAMPLES - frame + 1, HOPS[number // 8 % 3])
     centres = starts + frame // 2
     true = delays_at(scene, torch.as_tensor(centres[None] / RATE))[0, :, 0].numpy().astype(np.float64)
-    match number // 2 % 3:  # scenes 2k and 2k + 1 alike: one of the two fits curves, the other measures them
+    match number // 2 % 4:  # scenes 2k and 2k + 1 alike: one of the two fits curves, the other measures them
         case 1:
             noise = np.random.default_rng(number).standard_normal(audio.shape)
             audio = np.where(on, audio, PAUSE * audio.std() * noise).astype(np.float32)
             true = np.where(on[centres], true, np.nan)
         case 2:
             audio, true = np.where(on, audio, audio[::-1]), np.where(on[centres], true, -true)
+            share = np.array([on[start : start + frame].mean() for start in starts])
+            true[(share > 0) & (share < 1)] = np.nan
     frames = np.stack([audio[:, start : start + frame] for start in starts])
     count = len(frames)
     one, which = np.ones(count), np.full(count, number)
