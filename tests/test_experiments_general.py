@@ -19,7 +19,6 @@ from qkgcc.experiments import (
     reproduce,
     results,
     shipping,
-    unseen,
 )
 from qkgcc.experiments.framesets import FrameSet
 from qkgcc.models import checkpoint
@@ -181,26 +180,11 @@ class TestShipping:
         with pytest.raises(InputError, match="holds a qkgcc; what ships is a steered"):
             shipping.ship(tmp_path / "q.safetensors", "x", frameset(8), tmp_path)
 
-    def test_unseen_recordings_have_pauses_and_other_sources(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(unseen, "POOL", 4)
-        given = unseen.unseen_recordings([], 10, frame=2048)
-        assert given.frames.shape[1:] == (2, 2048)
-        by_scene = [np.flatnonzero(given.sequences == i) for i in range(10)]
-        assert [len(rows) for rows in by_scene] == [30] * 8 + [15] * 2
-        known = np.isfinite(given.delays)
-        assert (np.abs(given.delays[known]) <= given.limits[known] + 1).all()
-        for kind in range(3):
-            rows = by_scene[2 * kind]
-            true = given.delays[rows]
-            if kind == 0:
-                assert np.isfinite(true).all()
-            elif kind == 1:
-                assert 0 < np.isfinite(true).sum() < 30
-            else:
-                whole = true[np.isfinite(true)]
-                assert 20 < len(whole) < 30  # those with both sources have no one delay
-                assert set(np.sign(whole.round(3)).tolist()) == {-1.0, 1.0}
-            np.testing.assert_allclose(np.diff(given.times[rows]), 0.064)
+    def test_unseen_frames_are_limited_by_their_spacing(self) -> None:
+        given = shipping.unseen_frames([], 2)
+        assert given.frames.shape == (2 * shipping.FRAMES, 2, 2048)
+        assert (np.abs(given.delays) <= given.limits + 1).all()
+        assert len(set(given.limits[: shipping.FRAMES])) == 1
 
 
 class TestReport:

@@ -4,8 +4,8 @@ A network is too sure, or not sure enough, in a way that depends on how it was t
 know. So its probability that the delay is within 62.5 microseconds is mapped to the share of answers that were right in
 scenes that it had not seen, by a curve that rises throughout. The curve is data: it stands in the network's card.
 
-A frame is seldom alone. The frames around it may have heard the same source at other moments, and reverberation and
-chance mislead each frame in another way: their support (`decoding.support`) counts as well.
+A frame is seldom alone. Whether the frames around it, which heard the same source at other moments, support its delay
+says more about it than the frame itself: reverberation and chance mislead each frame in another way.
 """
 
 from collections.abc import Mapping
@@ -23,8 +23,6 @@ KEY = "calibration"
 """Under which a card's metrics hold the curve."""
 CONTEXT_KEY = "calibration_in_context"
 """Under which they hold that of frames in their recording."""
-MOST = 6.0
-"""Of the support that counts: frames of one room err alike, so many are not as much as they seem."""
 LOWEST_RATE_KEY = "calibrated_from"
 """Under which they hold the lowest rate of recordings, in Hz, that the curves were found to hold for."""
 
@@ -91,14 +89,14 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Context:
-    """A frame in its recording: the network's probability, and what the frames around it say for the same delay.
+    """A frame in its recording: the network's probability, and what the frames around it say of the same delay.
 
-    Its log-odds and their support, which saturates at `MOST`, are added up with weights that are not negative, and the
-    sum is calibrated like a probability: more of either never makes an answer less sure.
+    The log-odds of both are added up with weights that are not negative, and the sum is calibrated like a probability:
+    more of either never makes an answer less sure.
     """
 
     weights: tuple[float, float, float]
-    """A constant, of the frame's own log-odds, of its support."""
+    """A constant, of the frame's own log-odds, of those of its support."""
     curve: Calibration
 
     def __call__(self, own: npt.ArrayLike, support: npt.ArrayLike) -> Floats:
@@ -111,7 +109,7 @@ class Context:
         from scipy.optimize import minimize
 
         y = np.asarray(right, dtype=np.float64)
-        odds = np.stack([np.ones(len(y)), _log_odds(own), _saturated(support)], axis=1)
+        odds = np.stack([np.ones(len(y)), _log_odds(own), _log_odds(support)], axis=1)
 
         def loss(weights: Floats) -> tuple[float, Floats]:
             score = odds @ weights
@@ -146,16 +144,12 @@ def _log_odds(probability: npt.ArrayLike) -> Floats:
     return np.asarray(np.log(p) - np.log1p(-p))
 
 
-def _saturated(support: npt.ArrayLike) -> Floats:
-    return np.asarray(MOST * np.tanh(np.asarray(support, dtype=np.float64) / MOST))
-
-
 def _sigmoid(x: Floats) -> Floats:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def _joined(weights: tuple[float, float, float], own: npt.ArrayLike, support: npt.ArrayLike) -> Floats:
-    return _sigmoid(weights[0] + weights[1] * _log_odds(own) + weights[2] * _saturated(support))
+    return _sigmoid(weights[0] + weights[1] * _log_odds(own) + weights[2] * _log_odds(support))
 
 
 def reliability(stated: npt.ArrayLike, right: npt.ArrayLike, parts: int = 10) -> list[dict[str, float]]:

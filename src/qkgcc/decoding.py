@@ -29,8 +29,6 @@ ROWS = 4096
 """Frames that are looked at together."""
 APART = 0.1
 """Seconds that they are away at least."""
-SAME = 0.3
-"""Probability that such a frame hears the same source."""
 SEPARATION = 2.0
 """Samples that two sources' delays are apart at least."""
 
@@ -108,53 +106,33 @@ def probability_near(posterior: npt.ArrayLike, delays: npt.ArrayLike, delay: npt
 
 
 def support(
-    posterior: npt.ArrayLike,
-    delays: npt.ArrayLike,
-    delay: npt.ArrayLike,
-    times: npt.ArrayLike,
-    *,
-    tolerance: float,
-    frame: float,
+    posterior: npt.ArrayLike, delays: npt.ArrayLike, delay: npt.ArrayLike, times: npt.ArrayLike, tolerance: float
 ) -> Array:
-    """What the frames around a frame say for its delay, as a sum of log-likelihood ratios; NaN where none is around.
+    """The mean probability that the frames around a frame, and it itself, give to its delay; NaN where none is around.
 
-    A frame that gives the delay more than chance would speaks for it. One that knows nothing, such as a pause, says
-    nothing. One that is sure of another delay speaks against it, but little: it may have heard another source
-    (`SAME`). Around are frames at most `WINDOW` seconds away, and `APART` at least: nearer ones hear the same samples.
-    Of frames that overlap, each counts for the part of it that is new.
+    The frame itself counts as one of them: a single other one is not taken for the word of many. Around are frames at
+    most `WINDOW` seconds away, and `APART` at least: nearer ones hear the same samples.
 
     Args:
         times: of the frames, rising, in seconds. A frame without a delay (NaN) neither has support nor gives any.
-        frame: seconds of a frame.
     Shape: (T, delays), (delays,), (T,), (T,) -> (T,)
     """
     rows, answer = np.asarray(posterior), np.asarray(delay, dtype=np.float64)
     moments = np.asarray(times, dtype=np.float64)
-    new = _new_part(moments, frame)
     result = np.full(len(answer), np.nan)
     for first in range(0, len(answer), ROWS):  # and what is around them: hours take no more memory than minutes
         last = min(first + ROWS, len(answer))
         low = int(np.searchsorted(moments, moments[first] - WINDOW))
         high = int(np.searchsorted(moments, moments[last - 1] + WINDOW, side="right"))
         here = slice(low, high)
-        found = _support(*_check(rows[here], delays), answer[here], moments[here], new[here], tolerance)
+        found = _support(*_check(rows[here], delays), answer[here], moments[here], tolerance)
         result[first:last] = found[first - low : last - low]
     return result
 
 
-def _new_part(moments: Array, frame: float) -> Array:
-    """The part of each frame that neither neighbour has too. Shape: (T,) -> (T,)"""
-    if len(moments) < 2:
-        return np.ones(len(moments))
-    gaps = np.diff(moments)
-    nearest = np.minimum(np.append(gaps, np.inf), np.append(np.inf, gaps))
-    return np.asarray(np.minimum(1.0, nearest / frame))
-
-
-def _support(p: Array, candidates: Array, answer: Array, moments: Array, new: Array, tolerance: float) -> Array:
+def _support(p: Array, candidates: Array, answer: Array, moments: Array, tolerance: float) -> Array:
     known = np.isfinite(answer)
-    chance = _chance(candidates, tolerance)
-    total, some = np.zeros(len(answer)), np.zeros(len(answer), dtype=bool)
+    total, count = np.zeros((2, len(answer)))
     for shift in range(1, len(answer)):
         away = moments[shift:] - moments[:-shift]
         if away.min() > WINDOW:
@@ -162,16 +140,13 @@ def _support(p: Array, candidates: Array, answer: Array, moments: Array, new: Ar
         around = (away >= APART) & (away <= WINDOW) & known[shift:] & known[:-shift]
         first = np.flatnonzero(around)
         for one, other in ((first, first + shift), (first + shift, first)):
-            near = probability_near(p[other], candidates, answer[one], tolerance)
-            total[one] += new[other] * np.log1p(SAME * (near / chance - 1))
-            some[one] = True
-    return np.where(some, total, np.nan)
-
-
-def _chance(candidates: Array, tolerance: float) -> float:
-    """The probability near a delay of a posterior that knows nothing."""
-    span = len(candidates) * (candidates[1] - candidates[0]) if len(candidates) > 1 else 2 * tolerance
-    return float(min(1.0, 2 * tolerance / span))
+            total[one] += probability_near(p[other], candidates, answer[one], tolerance)
+            count[one] += 1
+    result = np.full(len(answer), np.nan)
+    some = count > 0
+    own = probability_near(p[some], candidates, answer[some], tolerance)
+    result[some] = (total[some] + own) / (count[some] + 1)
+    return result
 
 
 def peaks(

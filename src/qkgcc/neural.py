@@ -335,8 +335,7 @@ class Network:
         if context is None:
             return confidence
         reach = TOLERANCE * self.sample_rate
-        duration = self.frame / self.sample_rate
-        support = decoding.support(posterior, self.lags, delay, times, tolerance=reach, frame=duration)
+        support = decoding.support(posterior, self.lags, delay, times, reach)
         chosen = np.isfinite(support) & np.isnan(beyond)
         result = confidence.copy()
         for rows in np.array_split(np.flatnonzero(chosen), 1 + len(delay) // decoding.ROWS):
