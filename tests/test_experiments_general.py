@@ -119,7 +119,7 @@ class TestGeneral:
         general.fill(path, methods[:1], ["respeaker"], **common)  # type: ignore[arg-type]
         rows = general.fill(path, methods, ["respeaker"], **common)  # type: ignore[arg-type]
         assert [row["method"] for row in rows] == ["gcc-phat", "cc", "phat", "phat-beta", "scot"]
-        assert len(said) == 4
+        assert len(said) == 5
         content = results.read(path)
         assert content is not None
         assert content["command"] == "qkgcc reproduce general"
