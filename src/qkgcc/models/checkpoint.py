@@ -35,9 +35,8 @@ from qkgcc.models.pgcc import PGCC
 from qkgcc.models.qkgcc import QKGCC
 from qkgcc.models.steered import Steered
 from qkgcc.models.transformer import Transformer
+from qkgcc.runtime import DIGEST_KEY
 
-DIGEST_KEY = "qkgcc-sha256"
-"""The metadata key of the checksum. A file without one was written by an older version, or by another tool."""
 ARCHITECTURES: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
     "ngcc": NGCC.from_options,
     "pgcc": PGCC.from_options,
@@ -98,6 +97,7 @@ def load(path: str | Path, device: str | torch.device = "cpu") -> tuple[nn.Modul
         raise InputError(
             f"{path} holds weights but no card (metadata {KEY!r}); only files saved by qkgcc describe themselves"
         )
+    # A file without a checksum was written by an older version, or by another tool.
     if metadata.get(DIGEST_KEY, "") not in ("", _digest(state, metadata[KEY])):
         raise InputError(f"{path} is damaged: its checksum is another, get the file again")
     try:
