@@ -35,7 +35,9 @@ from torch import Tensor, nn
 
 from qkgcc import windows
 from qkgcc.errors import InputError
+from qkgcc.models.courses import Courses
 from qkgcc.models.frontend import FrontEnd, FrontEndOptions
+from qkgcc.models.surroundings import Surroundings
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,26 @@ class SteeredOptions(FrontEndOptions):
     (-1.0, -0.5, 0.0, 0.5, 1.0)
     """
 
-    LEAST: ClassVar[Mapping[str, int]] = {**FrontEndOptions.LEAST, "window": 0, "projection": 0, "positions": 1}
+    LEAST: ClassVar[Mapping[str, int]] = {
+        **FrontEndOptions.LEAST,
+        "window": 0,
+        "projection": 0,
+        "positions": 1,
+        "blocks": 0,
+        "courses": 0,
+    }
 
     window: int = 0  # samples of the half-overlapping windows that a frame is cut into; 0: the frame is the window
     positions: int = 2049  # not a row for each bin: the DFT's length may change
     pool: int = 1  # adjacent bins that the head sees as one, their mean: its cost falls by this factor
     projection: int = 0  # channels that C is mixed down to before anything else; 0: C itself
     channels: int = 32  # c1, inside the gate
+    blocks: int = 0  # of the coarse look at the surroundings; 0: there is none, and the gate looks around a bin itself
+    block_channels: int = 96
+    coarse: int = 4  # (pooled) bins that the blocks see as one
     maps: int = 16  # P
+    courses: int = 0  # maps whose course through the windows is looked at; 0: none
+    course_channels: int = 12
     kernel: int = 5  # of the gate along frequency, in (pooled) bins, odd
     window_kernel: int = 3  # of the gate along the windows, where there are several, odd
     delay_channels: int = 32  # c2, along the delays
@@ -161,6 +175,7 @@ class SteeredHead(nn.Module):
     def __init__(self, options: SteeredOptions) -> None:
         super().__init__()
         self.windows, self.pool, self.maps, self.spare = options.windows, options.pool, options.maps, options.spare
+        self.blocks, self.courses = options.blocks, options.courses
         o, inputs = options, options.projection or options.features
         # Neither this nor the evidence has a bias: what is zero, as masked bins are, stays zero.
         self.project = nn.Conv2d(o.features, inputs, 1, bias=False) if o.projection else nn.Identity()
@@ -168,7 +183,11 @@ class SteeredHead(nn.Module):
         self.local = nn.Sequential(
             nn.Conv2d(inputs, o.channels, kernel, padding="same"), nn.BatchNorm2d(o.channels), nn.GELU()
         )
-        self.gate = nn.Conv2d(o.channels, o.maps, kernel, padding="same")
+        if o.blocks:
+            around = (o.window_kernel if o.window else 1, 5)
+            self.around = Surroundings(o.channels, o.block_channels, o.blocks, o.coarse, around)
+            self.mix = nn.Conv2d(o.channels, o.channels, 1)
+        self.gate = nn.Conv2d(o.channels, o.maps, 1 if o.blocks else kernel, padding="same")
         self.evidence = nn.Conv2d(inputs, 2 * o.maps, 1, bias=False)  # real and imaginary part of each map in turn
         self.steering = Steering(o.dft, o.pool, o.step)
         self.delays = nn.Sequential(
@@ -176,26 +195,32 @@ class SteeredHead(nn.Module):
             nn.Conv1d(o.maps, o.delay_channels, o.delay_kernel),
             nn.BatchNorm1d(o.delay_channels),
             nn.GELU(),
-            nn.Conv1d(o.delay_channels, o.delay_channels, o.delay_kernel),
+            nn.Conv1d(o.delay_channels + 2 * bool(o.courses) * o.course_channels, o.delay_channels, o.delay_kernel),
             nn.BatchNorm1d(o.delay_channels),
             nn.GELU(),
             nn.Conv1d(o.delay_channels, 1, o.logit_kernel),
         )
 
+        if o.courses:
+            self.course = Courses(o.courses, o.course_channels)
+
     def weighted_evidence(self, features: Tensor, bins: Tensor | None) -> Tensor:
-        """E, real and imaginary. Shape: (batch * windows, features, bins) -> (batch, maps, 2, rows)"""
+        """E, real and imaginary. Shape: (batch * windows, features, bins) -> (batch, maps, 2, windows, rows)"""
         x = torch.unflatten(_mean_of_neighbours(features, self.pool), 0, (-1, self.windows)).transpose(1, 2)
         x = self.project(x)  # (batch, channels, windows, rows)
         local = self.local(x)
-        if bins is not None:
-            local = local * (_mean_of_neighbours(bins.to(local.dtype), self.pool) > 0)
+        mask = None if bins is None else (_mean_of_neighbours(bins.to(local.dtype), self.pool) > 0).to(local.dtype)
+        if mask is not None:
+            local = local * mask
+        if self.blocks:
+            local = F.gelu(self.mix(local) + self.around(local, mask))
         gate = F.softplus(self.gate(local))
-        weighted: Tensor = torch.unflatten(self.evidence(x), 1, (self.maps, 2)) * gate[:, :, None]
-        return weighted.sum(-2)
+        return torch.unflatten(self.evidence(x), 1, (self.maps, 2)) * gate[:, :, None]
 
     def forward(self, features: Tensor, bins: Tensor | None, center: float, count: int) -> Tensor:
         """Logits of `count` delays around `center`, in samples."""
-        evidence = self.weighted_evidence(features, bins)
+        by_window = self.weighted_evidence(features, bins)
+        evidence = by_window.sum(-2)
         # A sum over thousands of bins and the few numbers after it are not for half precision.
         with torch.autocast(features.device.type, enabled=False):
             evidence = evidence.to(torch.promote_types(evidence.dtype, torch.float32))
@@ -204,7 +229,12 @@ class SteeredHead(nn.Module):
             # the band, and what is coherent stands out the more, the wider the band and the longer the frame.
             usable = features.shape[-1] if bins is None else bins.sum().clamp_min(1).to(steered.dtype)
             steered = steered / (self.windows * usable) ** 0.5
-            logits: Tensor = self.delays(steered)
+            steered = self.delays[:4](steered)
+            if self.courses:
+                some = by_window[:, : self.courses].to(evidence.dtype).transpose(2, 3).flatten(-2)
+                course = self.steering(some, center, count + 2 * self.spare) / usable**0.5
+                steered = torch.cat([steered, self.course(course)], dim=1)
+            logits: Tensor = self.delays[4:](steered)
         return logits.squeeze(1)
 
 
@@ -298,7 +328,7 @@ class Steered(FrontEnd):
         """Size of each frequency's weighted evidence: how much it counts. Shape: (batch, 2, frame) -> (batch, rows)"""
         with torch.no_grad():
             evidence = self.head.weighted_evidence(self.features(frames, bins), bins)
-            size: Tensor = torch.linalg.vector_norm(evidence.flatten(1, 2), dim=1)
+            size: Tensor = torch.linalg.vector_norm(evidence.sum(-2).flatten(1, 2), dim=1)
             return size
 
     def macs(self, output: Tensor) -> int:
