@@ -26,6 +26,8 @@ VARIANTS = {
     "half steps": {"step": 0.5},
     "wide": {"radius": 40, "dft": 600},
     "windows": {"window": 64, "dft": 64},
+    "surroundings": {"window": 64, "dft": 64, "blocks": 2, "block_channels": 6, "coarse": 4},
+    "surroundings, pooled": {"pool": 3, "projection": 5, "blocks": 1, "block_channels": 4, "coarse": 3},
     "windows, pooled": {"window": 32, "dft": 64, "pool": 3, "projection": 5},
 }
 

@@ -37,7 +37,10 @@ SMALL = SteeredOptions(
 )
 CHEAP = replace(SMALL, positions=17, pool=4, projection=5)
 WINDOWS = replace(SMALL, window=32, positions=9)
-VARIANTS = pytest.mark.parametrize("options", [SMALL, CHEAP, WINDOWS], ids=["plain", "cheap", "windows"])
+AROUND = replace(WINDOWS, blocks=2, block_channels=7, coarse=4)
+VARIANTS = pytest.mark.parametrize(
+    "options", [SMALL, CHEAP, WINDOWS, AROUND], ids=["plain", "cheap", "windows", "surroundings"]
+)
 
 
 def network(options: SteeredOptions = SMALL, dtype: torch.dtype = torch.float64) -> Steered:
@@ -235,6 +238,37 @@ def test_the_gate_of_a_window_looks_at_the_windows_beside_it() -> None:
         before, after = (model.head.gate(model.head.local(one)) for one in (x, y))
     torch.testing.assert_close(x[:, :, :2], y[:, :, :2])
     assert not torch.allclose(before[:, :, 1], after[:, :, 1])
+
+
+def test_surroundings_are_the_printed_formula() -> None:
+    around = network(AROUND).head.around
+    x = torch.randn(2, 6, 3, 65, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    conv, norm, _ = around.down
+    rows = nn.functional.pad(x, (0, 3)).unflatten(-1, (17, 4))
+    y = nn.functional.gelu(norm(torch.einsum("bcwrs,ocs->bowr", rows, conv.weight[:, :, 0]) + conv.bias[:, None, None]))
+    for block in around.blocks:
+        padded = nn.functional.pad(y, (2, 2, 1, 1))
+        taps = [
+            block.along.weight[:, 0, i, j, None, None] * padded[:, :, i : i + 3, j : j + 17]
+            for i in range(3)
+            for j in range(5)
+        ]
+        across = torch.einsum("bcwr,oc->bowr", block.norm(sum(taps)), block.across.weight[:, :, 0, 0])
+        y = y + nn.functional.gelu(across + block.across.bias[:, None, None])
+    up = torch.einsum("bcwr,oc->bowr", y, around.up.weight[:, :, 0, 0]) + around.up.bias[:, None, None]
+    torch.testing.assert_close(around(x, None), up.repeat_interleave(4, dim=-1)[..., :65])
+
+
+def test_surroundings_reach_far() -> None:
+    """A change in the lowest bins is seen by gates that the plain convolutions do not reach."""
+    x = frames_of(AROUND)
+    for options, reaches in ((WINDOWS, False), (AROUND, True)):
+        model = network(options)
+        features = model.features(x)
+        changed = features.clone()
+        changed[:, :, 0] += 1
+        before, after = (model.head.weighted_evidence(f, None)[..., 15] for f in (features, changed))
+        assert torch.allclose(before, after) != reaches
 
 
 def test_a_frame_that_windows_do_not_fill_is_followed_by_zeros() -> None:
@@ -493,7 +527,11 @@ def test_every_parameter_learns(options: SteeredOptions, folded: bool) -> None:
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
         # Constants along the delays, or along frequency, which the next batch normalization takes away.
-        before_norm = name in ("head.local.0.bias", *(f"head.delays.{i}.bias" for i in (0, 1, 4)))
+        before_norm = name in (
+            "head.local.0.bias",
+            "head.around.down.0.bias",
+            *(f"head.delays.{i}.bias" for i in (0, 1, 4)),
+        )
         common = name == "head.delays.7.bias"  # a softmax does not see what all logits have in common
         assert (parameter.grad.abs().max() > 1e-9) != (before_norm or common), name
 

@@ -33,6 +33,7 @@ from qkgcc.files import write_whole
 from qkgcc.models.folding import fold
 from qkgcc.models.matching import TILE, center_symmetric_antisymmetric
 from qkgcc.models.steered import Steered
+from qkgcc.models.surroundings import Surroundings
 from qkgcc.runtime import DIGEST_KEY, NO_DIGEST, PROBE_KEY, probe_frames
 
 OPSET = 20
@@ -213,7 +214,12 @@ def _head(build: _Graph, model: Steered, correlation: str, rows: int) -> None:
         local_weight = torch.einsum("oiwk,ij->ojwk", local_weight, raw)
     same = 2 * [n // 2 for n in local_weight.shape[2:]]
     local = build.add("Gelu", build.add("Conv", x, local_weight, local_bias, pads=same))
-    gate = build.add("Conv", build.add("Mul", local, mask), head.gate.weight, head.gate.bias, pads=same)
+    local = build.add("Mul", local, mask)
+    if o.blocks:
+        own = build.add("Conv", local, head.mix.weight, head.mix.bias)
+        local = build.add("Gelu", build.add("Add", own, _surroundings(build, head.around, local, mask, rows)))
+    pads = 2 * [n // 2 for n in head.gate.weight.shape[2:]]
+    gate = build.add("Conv", local, head.gate.weight, head.gate.bias, pads=pads)
     gate = build.add("Unsqueeze", _softplus(build, gate), [2])
     evidence = build.add("Conv", x, evidence_weight[..., None, None])
     evidence = build.reshape(evidence, 0, o.maps, 2, -1, rows)  # real and imaginary parts of each map
@@ -225,6 +231,28 @@ def _head(build: _Graph, model: Steered, correlation: str, rows: int) -> None:
     steered = build.add("Gelu", build.add("Conv", steered, *_then_norm(second.weight, second.bias, behind)))
     logits = build.add("Conv", steered, last.weight, last.bias)
     build.add("Squeeze", logits, [1], output="logits")
+
+
+def _surroundings(build: _Graph, around: Surroundings, x: str, mask: str, rows: int) -> str:
+    down: list[Any] = [*around.down]
+    blocks: list[Any] = [*around.blocks]
+    (conv, norm, _), coarse = down, around.coarse
+    coarse_rows = -(-rows // coarse)
+    spare = coarse_rows * coarse - rows
+    mask = build.add("ReduceMax", build.reshape(build.pad(mask, 1, 0, spare), coarse_rows, coarse), [1], keepdims=0)
+    weights = _then_norm(conv.weight, conv.bias, norm)
+    y = build.add("Conv", x, *weights, strides=[1, coarse], pads=[0, 0, 0, spare])
+    y = build.add("Mul", build.add("Gelu", y), mask)
+    for block in blocks:
+        along, across = block.along, block.across
+        weight, bias = _then_norm(along.weight, torch.zeros(len(along.weight)), block.norm)
+        pads = 2 * [n // 2 for n in weight.shape[2:]]
+        inside = build.add("Conv", y, weight, bias, pads=pads, group=along.groups)
+        inside = build.add("Gelu", build.add("Conv", inside, across.weight, across.bias))
+        y = build.add("Mul", build.add("Add", y, inside), mask)
+    # A product with zeros and ones: the operators that repeat took six times as long.
+    repeat = np.repeat(np.eye(coarse_rows, dtype=np.float32), coarse, axis=1)[:, :rows]
+    return build.add("MatMul", build.add("Conv", y, around.up.weight, around.up.bias), repeat)
 
 
 def _softplus(build: _Graph, x: str) -> str:

@@ -1,7 +1,8 @@
 """The steered QK-GCC: query-key matching as published, then accumulated over frequency for each candidate delay.
 
     C = local frequency correlation of two frames                           `qkgcc.models.frontend`
-    gate = softplus(conv(GELU(BN(conv(C)))))                                P maps along frequency, positive
+    gate = softplus(conv(GELU(BN(conv(C)))))                                P maps along frequency, positive;
+                                                                            or with `qkgcc.models.surroundings`
     E = gate * (C W_E), summed over the windows of the frame                P complex maps: evidence, weighted
     r_p[tau] = sum_k Re(E_p[k] exp(j 2 pi f_k tau)) / sqrt(F)               steered to the delay tau
     logits = conv(GELU(BN(conv(GELU(BN(conv(BN(r))))))))                    along tau
@@ -35,7 +36,6 @@ from torch import Tensor, nn
 
 from qkgcc import windows
 from qkgcc.errors import InputError
-from qkgcc.models.courses import Courses
 from qkgcc.models.frontend import FrontEnd, FrontEndOptions
 from qkgcc.models.surroundings import Surroundings
 
@@ -54,7 +54,6 @@ class SteeredOptions(FrontEndOptions):
         "projection": 0,
         "positions": 1,
         "blocks": 0,
-        "courses": 0,
     }
 
     window: int = 0  # samples of the half-overlapping windows that a frame is cut into; 0: the frame is the window
@@ -66,8 +65,6 @@ class SteeredOptions(FrontEndOptions):
     block_channels: int = 96
     coarse: int = 4  # (pooled) bins that the blocks see as one
     maps: int = 16  # P
-    courses: int = 0  # maps whose course through the windows is looked at; 0: none
-    course_channels: int = 12
     kernel: int = 5  # of the gate along frequency, in (pooled) bins, odd
     window_kernel: int = 3  # of the gate along the windows, where there are several, odd
     delay_channels: int = 32  # c2, along the delays
@@ -175,7 +172,7 @@ class SteeredHead(nn.Module):
     def __init__(self, options: SteeredOptions) -> None:
         super().__init__()
         self.windows, self.pool, self.maps, self.spare = options.windows, options.pool, options.maps, options.spare
-        self.blocks, self.courses = options.blocks, options.courses
+        self.blocks = options.blocks
         o, inputs = options, options.projection or options.features
         # Neither this nor the evidence has a bias: what is zero, as masked bins are, stays zero.
         self.project = nn.Conv2d(o.features, inputs, 1, bias=False) if o.projection else nn.Identity()
@@ -184,8 +181,7 @@ class SteeredHead(nn.Module):
             nn.Conv2d(inputs, o.channels, kernel, padding="same"), nn.BatchNorm2d(o.channels), nn.GELU()
         )
         if o.blocks:
-            around = (o.window_kernel if o.window else 1, 5)
-            self.around = Surroundings(o.channels, o.block_channels, o.blocks, o.coarse, around)
+            self.around = Surroundings(o.channels, o.block_channels, o.blocks, o.coarse, kernel[0])
             self.mix = nn.Conv2d(o.channels, o.channels, 1)
         self.gate = nn.Conv2d(o.channels, o.maps, 1 if o.blocks else kernel, padding="same")
         self.evidence = nn.Conv2d(inputs, 2 * o.maps, 1, bias=False)  # real and imaginary part of each map in turn
@@ -195,17 +191,14 @@ class SteeredHead(nn.Module):
             nn.Conv1d(o.maps, o.delay_channels, o.delay_kernel),
             nn.BatchNorm1d(o.delay_channels),
             nn.GELU(),
-            nn.Conv1d(o.delay_channels + 2 * bool(o.courses) * o.course_channels, o.delay_channels, o.delay_kernel),
+            nn.Conv1d(o.delay_channels, o.delay_channels, o.delay_kernel),
             nn.BatchNorm1d(o.delay_channels),
             nn.GELU(),
             nn.Conv1d(o.delay_channels, 1, o.logit_kernel),
         )
 
-        if o.courses:
-            self.course = Courses(o.courses, o.course_channels)
-
     def weighted_evidence(self, features: Tensor, bins: Tensor | None) -> Tensor:
-        """E, real and imaginary. Shape: (batch * windows, features, bins) -> (batch, maps, 2, windows, rows)"""
+        """E, real and imaginary. Shape: (batch * windows, features, bins) -> (batch, maps, 2, rows)"""
         x = torch.unflatten(_mean_of_neighbours(features, self.pool), 0, (-1, self.windows)).transpose(1, 2)
         x = self.project(x)  # (batch, channels, windows, rows)
         local = self.local(x)
@@ -215,12 +208,12 @@ class SteeredHead(nn.Module):
         if self.blocks:
             local = F.gelu(self.mix(local) + self.around(local, mask))
         gate = F.softplus(self.gate(local))
-        return torch.unflatten(self.evidence(x), 1, (self.maps, 2)) * gate[:, :, None]
+        weighted: Tensor = torch.unflatten(self.evidence(x), 1, (self.maps, 2)) * gate[:, :, None]
+        return weighted.sum(-2)
 
     def forward(self, features: Tensor, bins: Tensor | None, center: float, count: int) -> Tensor:
         """Logits of `count` delays around `center`, in samples."""
-        by_window = self.weighted_evidence(features, bins)
-        evidence = by_window.sum(-2)
+        evidence = self.weighted_evidence(features, bins)
         # A sum over thousands of bins and the few numbers after it are not for half precision.
         with torch.autocast(features.device.type, enabled=False):
             evidence = evidence.to(torch.promote_types(evidence.dtype, torch.float32))
@@ -229,12 +222,7 @@ class SteeredHead(nn.Module):
             # the band, and what is coherent stands out the more, the wider the band and the longer the frame.
             usable = features.shape[-1] if bins is None else bins.sum().clamp_min(1).to(steered.dtype)
             steered = steered / (self.windows * usable) ** 0.5
-            steered = self.delays[:4](steered)
-            if self.courses:
-                some = by_window[:, : self.courses].to(evidence.dtype).transpose(2, 3).flatten(-2)
-                course = self.steering(some, center, count + 2 * self.spare) / usable**0.5
-                steered = torch.cat([steered, self.course(course)], dim=1)
-            logits: Tensor = self.delays[4:](steered)
+            logits: Tensor = self.delays(steered)
         return logits.squeeze(1)
 
 
@@ -328,7 +316,7 @@ class Steered(FrontEnd):
         """Size of each frequency's weighted evidence: how much it counts. Shape: (batch, 2, frame) -> (batch, rows)"""
         with torch.no_grad():
             evidence = self.head.weighted_evidence(self.features(frames, bins), bins)
-            size: Tensor = torch.linalg.vector_norm(evidence.sum(-2).flatten(1, 2), dim=1)
+            size: Tensor = torch.linalg.vector_norm(evidence.flatten(1, 2), dim=1)
             return size
 
     def macs(self, output: Tensor) -> int:

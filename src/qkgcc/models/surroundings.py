@@ -10,15 +10,19 @@ third of the cost. The blocks are residual and separable, as in networks for sma
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+_KERNEL = 5  # coarse rows
 
 
 class Surroundings(nn.Module):
     """Shape: (batch, channels, windows, rows), (rows,) or None -> (batch, channels, windows, rows)"""
 
-    def __init__(self, channels: int, inside: int, blocks: int, coarse: int, kernel: tuple[int, int]) -> None:
+    def __init__(self, channels: int, inside: int, blocks: int, coarse: int, window_kernel: int) -> None:
         super().__init__()
+        kernel = (window_kernel, _KERNEL)
         self.coarse = coarse
         self.down = nn.Sequential(
             nn.Conv2d(channels, inside, (1, coarse), stride=(1, coarse)), nn.BatchNorm2d(inside), nn.GELU()
@@ -31,8 +35,8 @@ class Surroundings(nn.Module):
         rows = x.shape[-1]
         spare = -rows % self.coarse
         if mask is not None:  # a coarse row is usable where any of its rows is
-            mask = F.pad(mask, (0, spare)).unflatten(-1, (-1, self.coarse)).amax(-1)
-        y = _masked(self.down(F.pad(x, (0, spare))), mask)
+            mask = torch.unflatten(F.pad(mask, (0, spare)), -1, (-1, self.coarse)).amax(-1)
+        y: Tensor = _masked(self.down(F.pad(x, (0, spare))), mask)
         for block in self.blocks:
             y = _masked(block(y), mask)
         y = self.up(y)
