@@ -64,6 +64,16 @@ BASES = {
     ],
 }
 _SAME = ("law", "variant", "changes", "epochs")
+_WINDOWS = ["options.window=512", "options.dft=512"]
+_SMALL_WINDOWS = [
+    *_WINDOWS,
+    "options.radius=1",
+    "options.width=64",
+    "options.channels=12",
+    "options.maps=12",
+    "options.delay_channels=32",
+]
+_AROUND = [*_WINDOWS, "options.channels=28", "options.maps=20", "options.delay_channels=48"]
 VARIANTS = {
     "base": [],
     "radius-0": ["options.radius=0"],
@@ -94,16 +104,17 @@ VARIANTS = {
         "options.delay_channels=96",
     ],
     "windows-256": ["options.window=256", "options.dft=256", "options.radius=1"],
-    "windows-512": ["options.window=512", "options.dft=512"],
-    "windows-512-radius-1": ["options.window=512", "options.dft=512", "options.radius=1"],
-    "windows-512-small": [
-        "options.window=512",
-        "options.dft=512",
-        "options.radius=1",
-        "options.width=64",
-        "options.channels=12",
-        "options.maps=12",
-        "options.delay_channels=32",
+    "windows-512": _WINDOWS,
+    "windows-512-radius-1": [*_WINDOWS, "options.radius=1"],
+    "windows-512-small": _SMALL_WINDOWS,
+    "surroundings": [*_AROUND, "options.blocks=3", "options.block_channels=96"],
+    "surroundings-kernel-3": [*_AROUND, "options.blocks=3", "options.block_channels=96", "options.kernel=3"],
+    "surroundings-by-2": [*_AROUND, "options.blocks=3", "options.block_channels=64", "options.coarse=2"],
+    "surroundings-by-8": [*_AROUND, "options.blocks=4", "options.block_channels=128", "options.coarse=8"],
+    "surroundings-small": [
+        *_SMALL_WINDOWS,
+        "options.blocks=2",
+        "options.block_channels=48",
     ],
     "windows-1024": ["options.window=1024", "options.dft=1024"],
     "whole": ["options.dft=2048", "options.radius=4", "options.channels=48", "options.maps=32"],
