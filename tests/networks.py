@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from qkgcc.calibration import KEY, Calibration
+from qkgcc.calibration import KEY, Calibration, Curves
 from qkgcc.card import Card
 from qkgcc.models import checkpoint
 from qkgcc.models.export import export
@@ -28,6 +28,7 @@ OPTIONS = SteeredOptions(
     kernel=3,
     delay_channels=8,
 )
+ALONE = Calibration((0.0, 0.5, 1.0), (0.0, 0.4, 0.95))
 
 
 def steered_card(**changes: object) -> Card:
@@ -40,7 +41,7 @@ def steered_card(**changes: object) -> Card:
         "dft": OPTIONS.dft,
         "delays": OPTIONS.delays,
         "scaling": "frame",
-        "metrics": {"decoder": "quadratic", KEY: Calibration((0.0, 0.5, 1.0), (0.0, 0.4, 0.95)).to_card()},
+        "metrics": {"decoder": "quadratic", KEY: [Curves(RATE, ALONE).to_card()]},
     }
     return Card(**(fields | changes))  # type: ignore[arg-type]
 

@@ -140,36 +140,99 @@ def test_decoding_needs_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "False\n"
 
 
+SPREAD = np.arange(-10.0, 11.0)
+
+
+def support_of(p: np.ndarray, answer: object, times: object) -> decoding.Support:
+    return decoding.support(p, SPREAD, answer, times, tolerance=1.0, frame=0.128)
+
+
+def sharp(delay: object) -> np.ndarray:
+    return bell(np.asarray(delay, dtype=np.float64), width=0.4, delays=SPREAD)
+
+
 def test_support_is_what_the_frames_around_say() -> None:
-    delays = np.arange(-10.0, 11.0)
     times = 0.064 * np.arange(40)
     answer = np.where(np.arange(40) == 20, -6.0, 3.0)  # one frame disagrees
-    p = bell(answer, delays=delays)
-    found = decoding.support(p, delays, answer, times, tolerance=1.0)
-    near = decoding.probability_near(p[0], delays, 3.0, 1.0)
-    np.testing.assert_allclose(found[:3], near)  # nobody within a second of them disagrees
-    assert found[20] == pytest.approx(near / 29, rel=1e-3)  # its own word against those of 28 others
-    assert 0.9 * near < found[15] < near
+    found = support_of(sharp(answer), answer, times)
+    assert found.agreeing[10] > 0.6
+    assert found.against[10] < 0.05
+    assert found.agreeing[20] < 0
+    assert found.against[20] > 0.6
+    assert found.agreeing[10] > found.agreeing[17] > found.agreeing[20]  # two frames of those around it have less say
+    assert found.agreeing[0] < found.agreeing[10]  # it has nobody before
+
+
+def test_pauses_say_nothing() -> None:
+    nothing, same, other = np.full(21, 1 / 21), sharp(3.0), sharp(-6.0)
+    found = {
+        name: support_of(np.stack([around, same, around]), [delay, 3.0, delay], [0.0, 0.2, 0.4])
+        for name, around, delay in (("pause", nothing, 8.0), ("same", same, 3.0), ("other", other, -6.0))
+    }
+    assert found["pause"].agreeing[1] == pytest.approx(0, abs=1e-9)
+    assert found["pause"].against[1] == pytest.approx(0, abs=1e-9)
+    assert found["same"].agreeing[1] > 0.4
+    assert found["other"].against[1] > 0.4
+    # Nor do they take away from what others say.
+    times = 0.128 * np.arange(9)
+    burst = np.stack([nothing] * 3 + [same] * 3 + [nothing] * 3)
+    short, alone = support_of(burst, np.full(9, 3.0), times), support_of(burst[3:6], np.full(3, 3.0), times[3:6])
+    np.testing.assert_allclose(short.agreeing[3:6], alone.agreeing)
+
+
+def test_more_for_a_delay_is_never_less_support() -> None:
+    rng = np.random.default_rng(0)
+    answer, times = np.where(np.arange(12) == 5, 6.0, -4.0), 0.128 * np.arange(12)
+    p = 0.6 * sharp(answer) + 0.4 * rng.dirichlet(np.ones(21), 12)
+    before = support_of(p, answer, times)
+    for other in (0, 3, 7, 11):
+        # A frame that is as sure as before of its own delay, but gives more to the delay of another.
+        near = np.abs(SPREAD - answer[5]) <= 1
+        spare = (np.abs(SPREAD - answer[other]) > 2) & (np.abs(SPREAD - answer[5]) > 2)
+        moved = p.copy()
+        moved[other, near] += moved[other, spare].sum() / near.sum()
+        moved[other, spare] = 0
+        after = support_of(moved, answer, times)
+        assert after.agreeing[5] > before.agreeing[5]
+        assert after.against[5] < before.against[5]
+
+
+def test_dense_and_sparse_frames_of_one_recording_have_alike_support() -> None:
+    found = {}
+    for hop in (0.016, 0.032, 0.064, 0.128):
+        times = np.arange(0, 3, hop)
+        answer = np.full(len(times), 3.0)
+        middle = len(times) // 2
+        found[hop] = support_of(sharp(answer), answer, times).agreeing[middle]
+    assert max(found.values()) - min(found.values()) < 0.1
+    far = support_of(sharp([3.0] * 5), [3.0] * 5, 0.384 * np.arange(5)).agreeing[2]
+    assert 0.2 < far < found[0.128]  # few frames, and later ones, are less than many
 
 
 def test_support_of_many_frames_is_that_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
-    delays = np.arange(-10.0, 11.0)
     answer = np.where(rng.random(300) < 0.1, np.nan, rng.uniform(-9, 9, 300))
     times = np.cumsum(rng.uniform(0, 0.3, 300))
     p = rng.dirichlet(np.ones(21), 300)
-    whole = decoding.support(p, delays, answer, times, tolerance=1.0)
+    whole = support_of(p, answer, times)
     for rows in (1, 7, 64):
         monkeypatch.setattr(decoding, "ROWS", rows)
-        np.testing.assert_array_equal(decoding.support(p, delays, answer, times, tolerance=1.0), whole)
+        np.testing.assert_array_equal(support_of(p, answer, times), whole)
 
 
 def test_support_comes_from_frames_that_are_apart_near_and_not_silent() -> None:
-    delays = np.arange(-10.0, 11.0)
     answer = np.array([3.0, 3.0, np.nan, 3.0])
-    p = bell(np.array([3.0, 3.0, -6.0, 3.0]), delays=delays)
-    support = decoding.support(p, delays, answer, [0.0, 0.05, 0.5, 2.0], tolerance=1.0)
-    assert np.isnan(support).all()  # the second hears the same samples, the third is silent, the fourth far away
-    support = decoding.support(p, delays, answer, [0.0, 0.2, 0.5, 2.0], tolerance=1.0)
-    assert np.isfinite(support).tolist() == [True, True, False, False]
-    assert np.isnan(decoding.support(p[:1], delays, answer[:1], [0.0], tolerance=1.0)).all()
+    p = bell(np.array([3.0, 3.0, -6.0, 3.0]), delays=SPREAD)
+    found = support_of(p, answer, [0.0, 0.05, 0.5, 2.0])
+    assert np.isnan(found).all()  # the second hears the same samples, the third is silent, the fourth far away
+    found = support_of(p, answer, [0.0, 0.2, 0.5, 2.0])
+    assert np.isfinite(found.agreeing).tolist() == np.isfinite(found.against).tolist() == [True, True, False, False]
+    assert np.isnan(support_of(p[:1], answer[:1], [0.0])).all()
+
+
+def test_support_where_hardly_any_delay_is_possible() -> None:
+    for count in (1, 2, 3):
+        delays = np.arange(count, dtype=np.float64)
+        p = np.full((3, count), 1 / count)
+        found = decoding.support(p, delays, np.zeros(3), [0.0, 0.2, 0.4], tolerance=1.0, frame=0.128)
+        assert np.isfinite(found).all()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from networks import OPTIONS, save_steered, train_steered
+from qkgcc.calibration import Curves
 from qkgcc.errors import InputError
 from qkgcc.estimate import DelayEstimator
 from qkgcc.experiments import (
@@ -19,6 +20,7 @@ from qkgcc.experiments import (
     reproduce,
     results,
     shipping,
+    unseen,
 )
 from qkgcc.experiments.framesets import FrameSet
 from qkgcc.models import checkpoint
@@ -163,9 +165,10 @@ class TestShipping:
         card = shipping.ship(paths[0], "mine", frameset(1600, snr=-8.0), tmp_path)
         assert card.name == "mine"
         assert card.metrics["decoder"] in ("mean", "quadratic")
-        assert card.metrics["unseen"]["expected_calibration_error"] < 0.08
-        assert set(card.metrics["unseen"]["expected_calibration_error_by_rate"]) == {"11025", "8000"}
-        assert card.metrics["calibrated_from"] in (8000, 11025, 16000)
+        assert [curves.rate for curves in Curves.of_card(card.metrics)] == [16000, 11025, 8000]
+        for key in ("expected_calibration_error", "expected_calibration_error_in_context"):
+            assert set(card.metrics["unseen"][key]) == {"16000", "11025", "8000"}
+            assert max(card.metrics["unseen"][key].values()) < 0.08
         fresh = frameset(800, snr=-8.0, seed=50_000)
         for suffix in (".safetensors", ".onnx"):
             found = estimators.answers(estimators.network(tmp_path / f"mine{suffix}"), fresh)
@@ -180,11 +183,29 @@ class TestShipping:
         with pytest.raises(InputError, match="holds a qkgcc; what ships is a steered"):
             shipping.ship(tmp_path / "q.safetensors", "x", frameset(8), tmp_path)
 
-    def test_unseen_frames_are_limited_by_their_spacing(self) -> None:
-        given = shipping.unseen_frames([], 2)
-        assert given.frames.shape == (2 * shipping.FRAMES, 2, 2048)
-        assert (np.abs(given.delays) <= given.limits + 1).all()
-        assert len(set(given.limits[: shipping.FRAMES])) == 1
+    def test_unseen_recordings_have_pauses_and_other_sources(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(unseen, "POOL", 4)
+        done: list[int] = []
+        given = unseen.unseen_recordings([], 8, progress=done.append)
+        assert sum(done) == 8
+        assert given.frames.shape == (8 * 30, 2, 2048)
+        known = np.isfinite(given.delays)
+        assert (np.abs(given.delays[known]) <= given.limits[known] + 1).all()
+        signs: set[float] = set()
+        for number in range(8):
+            rows = np.flatnonzero(given.sequences == number)
+            true = given.delays[rows]
+            np.testing.assert_allclose(np.diff(given.times[rows]), 0.064)
+            assert len(set(given.limits[rows])) == 1
+            if number in (2, 3):
+                assert 0 < np.isfinite(true).sum() <= 16  # at most a second
+            elif number in (6, 7):
+                whole = true[np.isfinite(true)]
+                assert 20 < len(whole) < 30  # those with both sources have no one delay
+                signs |= set(np.sign(whole).tolist())
+            else:
+                assert np.isfinite(true).all()
+        assert signs == {-1.0, 1.0}
 
 
 class TestReport:

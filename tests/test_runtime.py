@@ -13,9 +13,9 @@ import pytest
 import soundfile
 from typer.testing import CliRunner
 
-from networks import OPTIONS, RATE, save_steered, steered_card, train_steered
+from networks import ALONE, OPTIONS, RATE, save_steered, steered_card, train_steered
 from qkgcc import DelayEstimator, InputError
-from qkgcc.calibration import CONTEXT_KEY, Calibration, Context
+from qkgcc.calibration import KEY, Calibration, Context, Curves
 from qkgcc.cli import app
 from qkgcc.models import checkpoint
 from qkgcc.models.export import export
@@ -166,9 +166,9 @@ def test_confidence_is_the_calibrated_probability_of_being_near(path: Path) -> N
 
 
 def test_frames_around_support_a_delay(paths: tuple[Path, Path], tmp_path: Path) -> None:
-    context = Context((0.0, 0.5, 1.0), Calibration((0.0, 1.0), (0.0, 1.0)))
-    card = steered_card()
-    card = steered_card(metrics=card.metrics | {CONTEXT_KEY: context.to_card()})
+    context = Context((0.0, 0.5, 8.0, 8.0), Calibration((0.0, 1.0), (0.0, 1.0)))
+    metrics = steered_card().metrics | {KEY: [Curves(RATE, ALONE, context).to_card()]}
+    card = steered_card(metrics=metrics)
     model, _ = checkpoint.load(paths[0])
     assert isinstance(model, Steered)
     export(model, card, tmp_path / "c.onnx")
@@ -228,13 +228,15 @@ def test_several_sources(path: Path) -> None:
     assert many.source_weights[many.source_weights > 0].min() >= 1e-3
 
 
-@pytest.mark.parametrize(("rate", "expected"), [(8000, False), (11025, True), (12000, True), (16000, True)])
-def test_a_curve_may_hold_for_lower_rates(paths: tuple[Path, Path], tmp_path: Path, rate: int, expected: bool) -> None:
+@pytest.mark.parametrize(("rate", "known"), [(8000, False), (11025, True), (12000, True), (16000, True)])
+def test_a_card_has_curves_for_lower_rates(paths: tuple[Path, Path], tmp_path: Path, rate: int, known: bool) -> None:
     model, card = checkpoint.load(paths[0])
-    known = dataclasses.replace(card, metrics=card.metrics | {"calibrated_from": 11025})
-    checkpoint.save(model, tmp_path / "known.safetensors", known)
+    curves = [Curves(RATE, Calibration((0.0, 1.0), (0.9, 0.9))), Curves(11025, Calibration((0.0, 1.0), (0.3, 0.3)))]
+    card = dataclasses.replace(card, metrics=card.metrics | {KEY: [one.to_card() for one in curves]})
+    checkpoint.save(model, tmp_path / "known.safetensors", card)
     answer = DelayEstimator(tmp_path / "known.safetensors", spacing=0.2)(recording(2.0, rate=rate), rate)
-    assert answer.calibrated == expected
+    assert answer.calibrated == known
+    np.testing.assert_allclose(answer.confidence, 0.9 if rate == 16000 else 0.3)
 
 
 @pytest.mark.parametrize("seconds", [128 / RATE, 384 / RATE, 512 / RATE])

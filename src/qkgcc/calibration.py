@@ -4,27 +4,27 @@ A network is too sure, or not sure enough, in a way that depends on how it was t
 know. So its probability that the delay is within 62.5 microseconds is mapped to the share of answers that were right in
 scenes that it had not seen, by a curve that rises throughout. The curve is data: it stands in the network's card.
 
-A frame is seldom alone. Whether the frames around it, which heard the same source at other moments, support its delay
-says more about it than the frame itself: reverberation and chance mislead each frame in another way.
+A frame is seldom alone. The frames around it may have heard the same source at other moments, and reverberation and
+chance mislead each frame in another way: what they say (`decoding.support`) counts as well.
+
+A recording at a low rate holds less than the network's band, and the same probability of it is worth more or less. So a
+card has curves for several rates.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.decoding import Support
 from qkgcc.errors import InputError
 
 Floats = npt.NDArray[np.float64]
 
-KEY = "calibration"
-"""Under which a card's metrics hold the curve."""
-CONTEXT_KEY = "calibration_in_context"
-"""Under which they hold that of frames in their recording."""
-LOWEST_RATE_KEY = "calibrated_from"
-"""Under which they hold the lowest rate of recordings, in Hz, that the curves were found to hold for."""
+KEY = "confidence"
+"""Under which a card's metrics hold the curves, those of each rate in turn."""
 
 
 @dataclass(frozen=True)
@@ -76,67 +76,109 @@ class Calibration:
         return {"stated": list(self.stated), "right": list(self.right)}
 
     @classmethod
-    def of_card(cls, metrics: Mapping[str, Any]) -> "Calibration | None":
-        """The curve of a card's metrics, if it has one."""
-        curve = metrics.get(KEY)
-        if curve is None:
-            return None
+    def of_card(cls, given: Any) -> "Calibration":
         try:
-            return cls(tuple(map(float, curve["stated"])), tuple(map(float, curve["right"])))
+            return cls(tuple(map(float, given["stated"])), tuple(map(float, given["right"])))
         except (KeyError, TypeError, ValueError):
-            raise InputError(f"the card's {KEY} is {curve!r}; expected two lists, 'stated' and 'right'") from None
+            raise InputError(f"the card's calibration is {given!r}; expected two lists, 'stated', 'right'") from None
 
 
 @dataclass(frozen=True)
 class Context:
-    """A frame in its recording: the network's probability, and what the frames around it say of the same delay.
+    """A frame in its recording: the network's probability, and what the frames around it say for and against the delay.
 
-    The log-odds of both are added up with weights that are not negative, and the sum is calibrated like a probability:
-    more of either never makes an answer less sure.
+    Its log-odds and the others' word are added up with weights that are not negative, and the sum is calibrated like a
+    probability: more for a delay, or less against it, never makes an answer less sure.
     """
 
-    weights: tuple[float, float, float]
-    """A constant, of the frame's own log-odds, of those of its support."""
+    weights: tuple[float, float, float, float]
+    """A constant, of the frame's own log-odds, of what speaks for its delay, and of what speaks against it."""
     curve: Calibration
 
-    def __call__(self, own: npt.ArrayLike, support: npt.ArrayLike) -> Floats:
-        """Shape: (N,), (N,) -> (N,)"""
-        return self.curve(_joined(self.weights, own, support))
+    def __call__(self, own: npt.ArrayLike, support: Support) -> Floats:
+        """Shape: (N,), (N,) each -> (N,)"""
+        return self.curve(_sigmoid(_features(own, support) @ np.array(self.weights)))
 
     @classmethod
-    def fit(cls, own: npt.ArrayLike, support: npt.ArrayLike, right: npt.ArrayLike) -> "Context":
+    def fit(cls, own: npt.ArrayLike, support: Support, right: npt.ArrayLike) -> "Context":
         """From answers of which it is known whether they are right: logistic regression, then `Calibration.fit`."""
         from scipy.optimize import minimize
 
         y = np.asarray(right, dtype=np.float64)
-        odds = np.stack([np.ones(len(y)), _log_odds(own), _log_odds(support)], axis=1)
+        features = _features(own, support)
 
         def loss(weights: Floats) -> tuple[float, Floats]:
-            score = odds @ weights
-            gradient = odds.T @ (_sigmoid(score) - y) / len(y)
+            score = features @ weights
+            gradient = features.T @ (_sigmoid(score) - y) / len(y)
             return float(np.mean(np.logaddexp(0, score) - y * score)), gradient
 
-        bounds = [(None, None), (0, None), (0, None)]
-        found = minimize(loss, np.array([0.0, 1.0, 1.0]), jac=True, bounds=bounds).x.round(6)
-        weights = (float(found[0]), float(found[1]), float(found[2]))
-        return cls(weights, Calibration.fit(_joined(weights, own, support), y))
+        bounds = [(None, None), (0, None), (0, None), (0, None)]
+        found = minimize(loss, np.array([0.0, 1.0, 1.0, 1.0]), jac=True, bounds=bounds).x.round(6)
+        constant, of_own, of_for, of_against = map(float, found)
+        return cls((constant, of_own, of_for, of_against), Calibration.fit(_sigmoid(features @ found), y))
 
     def to_card(self) -> dict[str, list[float]]:
         return {"weights": list(self.weights), **self.curve.to_card()}
 
     @classmethod
-    def of_card(cls, metrics: Mapping[str, Any]) -> "Context | None":
-        """That of a card's metrics, if it has one."""
-        given = metrics.get(CONTEXT_KEY)
-        if given is None:
-            return None
-        curve = Calibration.of_card({KEY: given})
+    def of_card(cls, given: Any) -> "Context":
+        curve = Calibration.of_card(given)
         try:
-            constant, own, support = map(float, given["weights"])
+            constant, own, favour, against = map(float, given["weights"])
         except (KeyError, TypeError, ValueError):
-            raise InputError(f"the card's {CONTEXT_KEY} is {given!r}; expected three weights and a curve") from None
-        assert curve is not None
-        return cls((constant, own, support), curve)
+            raise InputError(f"the card's calibration is {given!r}; expected four weights and a curve") from None
+        return cls((constant, own, favour, against), curve)
+
+
+@dataclass(frozen=True)
+class Curves:
+    """All that maps a network's probabilities for recordings at a rate."""
+
+    rate: int
+    """Hz."""
+    alone: Calibration
+    """Of frames with none around."""
+    context: Context | None = None
+    """Of frames in their recording."""
+
+    def __call__(self, own: npt.ArrayLike, support: Support) -> Floats:
+        """Of frames with others around, and of those with none, whose support is NaN. Shape: (N,), (N,) each -> (N,)"""
+        result = self.alone(own)
+        some = np.isfinite(support.agreeing)
+        if self.context is not None and some.any():
+            result[some] = self.context(np.asarray(own)[some], Support(*(part[some] for part in support)))
+        return result
+
+    @staticmethod
+    def nearest(curves: Sequence["Curves"], rate: float) -> "Curves | None":
+        """Those for the rate that is nearest by its ratio; None where there are none."""
+        return min(curves, key=lambda one: abs(np.log(one.rate / rate)), default=None)
+
+    def to_card(self) -> dict[str, Any]:
+        content: dict[str, Any] = {"rate": self.rate, "alone": self.alone.to_card()}
+        return content if self.context is None else content | {"in_context": self.context.to_card()}
+
+    @classmethod
+    def of_card(cls, metrics: Mapping[str, Any]) -> "tuple[Curves, ...]":
+        """Those of a card's metrics, of the highest rate first."""
+        given = metrics.get(KEY, [])
+        try:
+            found = [
+                cls(
+                    int(one["rate"]),
+                    Calibration.of_card(one["alone"]),
+                    Context.of_card(one["in_context"]) if "in_context" in one else None,
+                )
+                for one in given
+            ]
+        except (KeyError, TypeError, ValueError):
+            raise InputError(f"the card's {KEY} is {given!r}; expected a list of 'rate' and 'alone'") from None
+        return tuple(sorted(found, key=lambda one: -one.rate))
+
+
+def _features(own: npt.ArrayLike, support: Support) -> Floats:
+    odds = _log_odds(own)
+    return np.stack([np.ones_like(odds), odds, support.agreeing, -support.against], axis=1)
 
 
 def _log_odds(probability: npt.ArrayLike) -> Floats:
@@ -146,10 +188,6 @@ def _log_odds(probability: npt.ArrayLike) -> Floats:
 
 def _sigmoid(x: Floats) -> Floats:
     return np.asarray(1 / (1 + np.exp(-x)))
-
-
-def _joined(weights: tuple[float, float, float], own: npt.ArrayLike, support: npt.ArrayLike) -> Floats:
-    return _sigmoid(weights[0] + weights[1] * _log_odds(own) + weights[2] * _log_odds(support))
 
 
 def reliability(stated: npt.ArrayLike, right: npt.ArrayLike, parts: int = 10) -> list[dict[str, float]]:

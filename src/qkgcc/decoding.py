@@ -28,7 +28,11 @@ WINDOW = 1.0
 ROWS = 4096
 """Frames that are looked at together."""
 APART = 0.1
-"""Seconds that they are away at least."""
+"""Seconds that they are away at least: nearer ones hear the same samples."""
+NEARNESS = 0.25
+"""Seconds after which a frame's word counts for 1/e: later on, another source may be heard."""
+RESERVE = 0.5
+"""Frames that say nothing, added to those around: one is not taken for the word of many."""
 SEPARATION = 2.0
 """Samples that two sources' delays are apart at least."""
 
@@ -105,48 +109,88 @@ def probability_near(posterior: npt.ArrayLike, delays: npt.ArrayLike, delay: npt
     return np.asarray((p * share).sum(axis=-1))
 
 
-def support(
-    posterior: npt.ArrayLike, delays: npt.ArrayLike, delay: npt.ArrayLike, times: npt.ArrayLike, tolerance: float
-) -> Array:
-    """The mean probability that the frames around a frame, and it itself, give to its delay; NaN where none is around.
+class Support(NamedTuple):
+    """What the frames around each of N frames say of its delay, as a share of all that they could say.
 
-    The frame itself counts as one of them: a single other one is not taken for the word of many. Around are frames at
-    most `WINDOW` seconds away, and `APART` at least: nearer ones hear the same samples.
+    NaN where none is around.
+    """
+
+    agreeing: Array
+    """(N,) for it: near 1 where many are sure of it, 0 where none knows anything."""
+    against: Array
+    """(N,) against it: near 1 where many are sure of other delays, 0 where none knows anything."""
+
+
+def support(
+    posterior: npt.ArrayLike,
+    delays: npt.ArrayLike,
+    delay: npt.ArrayLike,
+    times: npt.ArrayLike,
+    *,
+    tolerance: float,
+    frame: float,
+) -> Support:
+    """What the frames around a frame, at most `WINDOW` seconds away and `APART` at least, say of its delay.
+
+    What a frame says is the probability that it gives to the delay, beyond that of chance. The mean of the frames
+    counts, so that it matters little how close they follow each other. In it, a frame weighs what it knows: a pause,
+    whose posterior is nearly flat, says nothing for a delay nor against it. It weighs less the further away it is and,
+    where frames overlap, by the part of it that is new.
 
     Args:
         times: of the frames, rising, in seconds. A frame without a delay (NaN) neither has support nor gives any.
-    Shape: (T, delays), (delays,), (T,), (T,) -> (T,)
+        frame: seconds of a frame.
+    Shape: (T, delays), (delays,), (T,), (T,) -> (T,) each
     """
     rows, answer = np.asarray(posterior), np.asarray(delay, dtype=np.float64)
     moments = np.asarray(times, dtype=np.float64)
-    result = np.full(len(answer), np.nan)
+    new = _new_part(moments, frame)
+    agreeing, against = np.full((2, len(answer)), np.nan)
     for first in range(0, len(answer), ROWS):  # and what is around them: hours take no more memory than minutes
         last = min(first + ROWS, len(answer))
         low = int(np.searchsorted(moments, moments[first] - WINDOW))
         high = int(np.searchsorted(moments, moments[last - 1] + WINDOW, side="right"))
-        here = slice(low, high)
-        found = _support(*_check(rows[here], delays), answer[here], moments[here], tolerance)
-        result[first:last] = found[first - low : last - low]
-    return result
+        here, inner = slice(low, high), slice(first - low, last - low)
+        found = _support(*_check(rows[here], delays), answer[here], moments[here], new[here], tolerance)
+        agreeing[first:last], against[first:last] = found.agreeing[inner], found.against[inner]
+    return Support(agreeing, against)
 
 
-def _support(p: Array, candidates: Array, answer: Array, moments: Array, tolerance: float) -> Array:
+def _new_part(moments: Array, frame: float) -> Array:
+    """The part of each frame that the nearer neighbour does not have too. Shape: (T,) -> (T,)"""
+    gaps = np.diff(moments)
+    nearest = np.minimum(np.append(gaps, np.inf), np.append(np.inf, gaps))
+    return np.asarray(np.minimum(1.0, nearest / frame))
+
+
+def _support(p: Array, candidates: Array, answer: Array, moments: Array, new: Array, tolerance: float) -> Support:
     known = np.isfinite(answer)
-    total, count = np.zeros((2, len(answer)))
+    knows = np.zeros(len(answer))
+    # The fourth power: even a posterior of noise is not quite flat, and pauses have many frames.
+    knows[known] = np.maximum(0.0, _beyond_chance(p[known], candidates, answer[known], tolerance)) ** 4
+    total, weight = np.zeros((2, len(answer)))
+    some = np.zeros(len(answer), dtype=bool)
     for shift in range(1, len(answer)):
         away = moments[shift:] - moments[:-shift]
         if away.min() > WINDOW:
             break
         around = (away >= APART) & (away <= WINDOW) & known[shift:] & known[:-shift]
         first = np.flatnonzero(around)
+        nearness = np.exp(-away[first] / NEARNESS)
         for one, other in ((first, first + shift), (first + shift, first)):
-            total[one] += probability_near(p[other], candidates, answer[one], tolerance)
-            count[one] += 1
-    result = np.full(len(answer), np.nan)
-    some = count > 0
-    own = probability_near(p[some], candidates, answer[some], tolerance)
-    result[some] = (total[some] + own) / (count[some] + 1)
-    return result
+            counts = nearness * new[other] * knows[other]
+            total[one] += counts * _beyond_chance(p[other], candidates, answer[one], tolerance)
+            weight[one] += counts
+            some[one] = True
+    agreeing, against = total / (RESERVE + weight), (weight - total) / (RESERVE + weight)
+    return Support(np.where(some, agreeing, np.nan), np.where(some, against, np.nan))
+
+
+def _beyond_chance(p: Array, candidates: Array, delay: Array, tolerance: float) -> Array:
+    """The probability near a delay: 1 at most, 0 for a posterior that knows nothing, less where it is elsewhere."""
+    span = len(candidates) * (candidates[1] - candidates[0]) if len(candidates) > 1 else 2 * tolerance
+    chance = min(0.9, 2 * tolerance / span)  # where all delays are near each other, it would be 1
+    return (probability_near(p, candidates, delay, tolerance) - chance) / (1 - chance)
 
 
 def peaks(

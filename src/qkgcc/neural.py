@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc import decoding
-from qkgcc.calibration import LOWEST_RATE_KEY, Calibration, Context
+from qkgcc.calibration import Curves
 from qkgcc.card import Card
 from qkgcc.confidence import TOLERANCE
 from qkgcc.errors import InputError, MissingExtraError
@@ -181,15 +181,16 @@ class Network:
 
     @property
     def calibrated(self) -> bool:
-        """For what the curve was made for: the trained frame and range, the card's own decoder, and no less of the band
-        than it was found to hold for."""
-        enough = self.band >= float(self.card.metrics.get(LOWEST_RATE_KEY, self.sample_rate)) / 2
-        as_made = self.frame == self.card.frame and self.trust == 1 and enough and not self.symmetric
-        return self._calibration is not None and as_made and self.decoder == self.card.metrics.get("decoder", "argmax")
+        """For what the curves were made for: the trained frame and range, the card's own decoder, and no less of the
+        band than the lowest of their rates has."""
+        curves = Curves.of_card(self.card.metrics)
+        enough = bool(curves) and self.band >= min(one.rate for one in curves) / 2
+        as_made = self.frame == self.card.frame and self.trust == 1 and not self.symmetric
+        return enough and as_made and self.decoder == self.card.metrics.get("decoder", "argmax")
 
     @cached_property
-    def _calibration(self) -> Calibration | None:
-        return Calibration.of_card(self.card.metrics)
+    def _curves(self) -> Curves | None:
+        return Curves.nearest(Curves.of_card(self.card.metrics), min(2 * self.band, self.sample_rate))
 
     def limited(self, sample_rate: int, max_delay: float | None, frame: float | None) -> Network:
         """The network for an input's rate, with the delays that its spacing allows.
@@ -331,16 +332,17 @@ class Network:
         Those that have none around them keep their own, and so do those whose best delay is an impossible one.
         Shape: (T, L), (T,), (T,), (T,), (T,) -> (T,)
         """
-        context = Context.of_card(self.card.metrics)
-        if context is None:
+        curves = self._curves
+        if curves is None:
             return confidence
         reach = TOLERANCE * self.sample_rate
-        support = decoding.support(posterior, self.lags, delay, times, reach)
-        chosen = np.isfinite(support) & np.isnan(beyond)
+        frame = self.frame / self.sample_rate
+        support = decoding.support(posterior, self.lags, delay, times, tolerance=reach, frame=frame)
+        chosen = np.isfinite(support.agreeing) & np.isnan(beyond)
         result = confidence.copy()
         for rows in np.array_split(np.flatnonzero(chosen), 1 + len(delay) // decoding.ROWS):
             own = decoding.probability_near(posterior[rows], self.lags, delay[rows], reach)
-            result[rows] = self.trust * context(own, support[rows])
+            result[rows] = self.trust * curves(own, decoding.Support(*(part[rows] for part in support)))
         return result
 
     def _elsewhere(self, logits: npt.NDArray[Any]) -> tuple[Floats, Floats]:
@@ -357,8 +359,7 @@ class Network:
     def _probability(self, posterior: Floats, delays: Floats, delay: Floats) -> Floats:
         """That a delay is within 62.5 microseconds of the truth."""
         stated = decoding.probability_near(posterior, delays, delay, TOLERANCE * self.sample_rate)
-        calibration = self._calibration
-        return stated if calibration is None else calibration(stated)
+        return stated if self._curves is None else self._curves.alone(stated)
 
     @cached_property
     def _possible(self) -> npt.NDArray[np.bool_]:

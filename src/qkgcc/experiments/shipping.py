@@ -2,19 +2,18 @@
 
     python -m qkgcc.experiments.shipping runs/general-0/best.safetensors --name general --bank banks/test-clean ...
 
-The confidence is calibrated on scenes of the general law that no training has seen, with the validation voices; the
-test sets take no part. Whatever depends on the weights is computed from the half-precision ones, which are what ships.
+The confidence is calibrated on recordings that no training has seen (`unseen`), with the validation voices; the test
+sets take no part. Whatever depends on the weights is computed from the half-precision ones, which are what ships.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,120 +21,166 @@ import torch
 from rich.progress import Progress
 
 from qkgcc import decoding
-from qkgcc.calibration import CONTEXT_KEY, KEY, LOWEST_RATE_KEY, Calibration, Context, expected_calibration_error
+from qkgcc.calibration import KEY, Calibration, Context, Curves, expected_calibration_error
 from qkgcc.card import Card
 from qkgcc.confidence import TOLERANCE
 from qkgcc.data.banks import Bank
-from qkgcc.decoding import DECODERS
+from qkgcc.decoding import DECODERS, Support
 from qkgcc.errors import InputError
 from qkgcc.estimate import at_unit_level
-from qkgcc.experiments.estimators import answers, of_model
 from qkgcc.experiments.framesets import RATE, FrameSet
+from qkgcc.experiments.unseen import unseen_recordings
 from qkgcc.methods import WEIGHTS
 from qkgcc.models import checkpoint
 from qkgcc.models.export import export
 from qkgcc.models.steered import Steered
 from qkgcc.neural import Model, Network
 from qkgcc.runtime import OnnxModel
-from qkgcc.train import config as configs
-from qkgcc.train.data import general_set
 
-RATES = (11025, 8000)
-"""Hz, of recordings that hold less than the network's band: for which the curves may hold all the same."""
-ALLOWED = 0.03
-"""Expected calibration error up to which they do."""
+RATES = (RATE, 11025, 8000)
+"""Hz, of recordings that there are curves for. The lower ones hold less than the network's band."""
+STRIDES = (1, 2, 6)
+"""A recording is also taken as if it had every second or every sixth of its frames only: users choose the hop, and the
+curves are to hold for frames that overlap, that follow each other, and that are far apart."""
 SCENES = 1500
-FRAMES = 10
-"""Of each scene."""
-_EVERY = 0.128  # seconds from one frame to the next
-_FIRST = 1 << 41  # index of the first scene: neither a training nor its validation has that many
+WITHIN = TOLERANCE * RATE + 1e-6
+"""Samples. A hair more: a true delay of 3.0 answered with 2.0 is within a sample, however it is rounded."""
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 
-def unseen_frames(banks: Sequence[Bank], scenes: int, *, progress: Callable[[int], object] | None = None) -> FrameSet:
-    """Scenes of the general law with the validation voices, that no training has seen."""
-    changes = ["distribution=general", f"frames_per_scene={FRAMES}", "synthetic_pool=256"]
-    config = configs.load("steered", changes)
-    index = _FIRST + np.arange(scenes * FRAMES)
-    frames, delays, limits = general_set(
-        config, banks, "validation", torch.device("cpu"), index, Steered().options.frame, progress
+class Posterior(NamedTuple):
+    """Of the frames of one recording, before any calibration."""
+
+    rows: npt.NDArray[np.int64]
+    """(T,) which frames of the set they are."""
+    method: Network
+    curve: Floats
+    """(T, L)"""
+
+    def delays(self, decoder: str) -> Floats:
+        """(T,)"""
+        return np.clip(DECODERS[decoder](self.curve, self.method.lags), -self.method.limit, self.method.limit)
+
+
+class Heard(NamedTuple):
+    """What a network makes of frames before any calibration."""
+
+    delays: Floats
+    """(N,)"""
+    own: Floats
+    """(N,) the probability that the frame itself gives to its delay."""
+    support: tuple[Support, ...]
+    """For each of the `STRIDES`."""
+
+    def right(self, given: FrameSet) -> Bools:
+        """(N,) False where there is no true delay."""
+        return np.asarray(np.abs(self.delays - given.delays) <= WITHIN)
+
+
+def posteriors(
+    model: Model, given: FrameSet, rate: int, progress: Callable[[int], object] | None = None
+) -> list[Posterior]:
+    """As of recordings at a rate, which hold nothing above half of it. `progress` counts recordings."""
+    whole, found = Network.of(model), []
+    for sequence in np.unique(given.sequences):
+        rows = np.flatnonzero(given.sequences == sequence)
+        method = whole.limited(rate, float(given.limits[rows[0]]) / RATE, None)
+        found.append(Posterior(rows, method, method.decode(method.evidence(at_unit_level(given.frames[rows]))).curve))
+        if progress is not None:
+            progress(1)
+    return found
+
+
+def heard(found: Sequence[Posterior], given: FrameSet, decoder: str) -> Heard:
+    """The answers of a decoder, and what is around them."""
+    delays, own = np.full((2, len(given)), np.nan)
+    support = np.full((len(STRIDES), 2, len(given)), np.nan)
+    for posterior in found:
+        rows, method, curve = posterior
+        delays[rows] = delay = posterior.delays(decoder)
+        own[rows] = decoding.probability_near(curve, method.lags, delay, TOLERANCE * RATE)
+        for stride, result in zip(STRIDES, support, strict=True):
+            for first in range(min(stride, len(rows))):
+                part = slice(first, None, stride)
+                result[:, rows[part]] = decoding.support(
+                    curve[part],
+                    method.lags,
+                    delay[part],
+                    given.times[rows[part]],
+                    tolerance=TOLERANCE * RATE,
+                    frame=method.frame / method.sample_rate,
+                )
+    return Heard(delays, own, tuple(Support(*result) for result in support))
+
+
+def fitted(rate: int, answer: Heard, given: FrameSet, rows: Bools) -> Curves:
+    """From some of the frames, as far as they have a true delay."""
+    asked = rows & np.isfinite(given.delays)
+    right = answer.right(given)
+    around = [asked & np.isfinite(support.agreeing) for support in answer.support]
+    own, hits = (np.concatenate([column[some] for some in around]) for column in (answer.own, right))
+    pairs = zip(answer.support, around, strict=True)
+    support = Support(
+        *(np.concatenate(part) for part in zip(*([x[some] for x in one] for one, some in pairs), strict=True))
     )
-    count = len(frames)
-    # The training's limits are a sample more than the spacing's, as are the candidates of a network in use.
-    limit = np.maximum(limits.numpy().astype(np.float64) - 1, 1)
-    groups = np.repeat(np.arange(scenes), FRAMES)
-    # Frames of a scene lie anywhere in its two seconds. They are taken as if they followed each other, with pauses in
-    # every other pair of scenes: recordings have many frames around one, or few.
-    every = np.where(np.arange(scenes) // 2 % 2 == 0, _EVERY, 3 * _EVERY)
-    times: npt.NDArray[np.float64] = np.outer(every, np.arange(FRAMES, dtype=np.float64)).ravel()
-    true = delays.numpy().astype(np.float64)
-    return FrameSet("unseen", frames.numpy(), true, limit, np.ones(count), groups, groups, times)
+    return Curves(rate, Calibration.fit(answer.own[asked], right[asked]), Context.fit(own, support, hits))
 
 
-def calibrated(model: Model, given: FrameSet) -> Card:
-    """The network's card with its decoder and its calibration; half of the scenes choose, the other half measures."""
-    fitted = given.groups % 2 == 0
-    true, within = given.delays, TOLERANCE * RATE + 1e-6
-    found = {name: answers(of_model(model, name), given) for name in DECODERS}
+def errors(curves: Curves, answer: Heard, given: FrameSet, rows: Bools) -> tuple[float, float]:
+    """Expected calibration error of frames alone, and in their recordings: the mean over the `STRIDES`."""
+    asked = rows & np.isfinite(given.delays)
+    own, right = answer.own[asked], answer.right(given)[asked]
+    together = [
+        expected_calibration_error(curves(own, Support(*(part[asked] for part in support))), right)
+        for support in answer.support
+    ]
+    return expected_calibration_error(curves.alone(own), right), float(np.mean(together))
+
+
+def calibrated(model: Model, given: FrameSet, progress: Callable[[int], object] | None = None) -> Card:
+    """The network's card with its decoder and its curves for each rate.
+
+    The curves are fitted to all recordings. How well they hold is measured on every other one, by curves of the rest.
+    """
+    asked = np.isfinite(given.delays)
+    found = posteriors(model, given, RATE, progress)
+    order = np.concatenate([posterior.rows for posterior in found])
+    error = {}
+    for name in DECODERS:
+        answered = np.concatenate([posterior.delays(name) for posterior in found])
+        error[name] = np.abs(answered - given.delays[order])
     # Of the answers that are right at all, the decoder that is nearest.
-    right = np.all([np.abs(answer.delays - true) <= 2 * within for answer in found.values()], axis=0)
-    decoder = min(found, key=lambda name: float(np.median(np.abs(found[name].delays - true)[right & fitted])))
-    stated, hits = found[decoder].confidence, np.abs(found[decoder].delays - true) <= within
-    curve = Calibration.fit(stated[fitted], hits[fitted])
-    error = expected_calibration_error(curve(stated[~fitted]), hits[~fitted])
-    support = _support(model, decoder, given)
-    around = np.isfinite(support)
-    context = Context.fit(stated[fitted & around], support[fitted & around], hits[fitted & around])
-    measuring = ~fitted & around
-    error_in_context = expected_calibration_error(context(stated[measuring], support[measuring]), hits[measuring])
-    curves = {"decoder": decoder, KEY: curve.to_card(), CONTEXT_KEY: context.to_card()}
-    by_rate = {rate: _error_at(rate, model, curves, given.take(~fitted)) for rate in RATES}
-    held = list(itertools.takewhile(lambda rate: by_rate[rate] <= ALLOWED, RATES))
-    measured = curves | {
-        LOWEST_RATE_KEY: min([RATE, *held]),
+    near = np.all([value <= 2 * WITHIN for value in error.values()], axis=0)
+    median = {name: float(np.median(value[near])) for name, value in error.items()}
+    decoder = min(median, key=lambda name: median[name])
+    halves = [given.groups % 2 == i for i in (0, 1)]
+    curves, accuracy, alone, in_context = [], {}, {}, {}
+    for rate in RATES:
+        answer = heard(found if rate == RATE else posteriors(model, given, rate, progress), given, decoder)
+        curves.append(fitted(rate, answer, given, asked))
+        held = [errors(fitted(rate, answer, given, fit), answer, given, rest) for fit, rest in (halves, halves[::-1])]
+        alone[str(rate)], in_context[str(rate)] = np.mean(held, axis=0).round(4).tolist()
+        accuracy[str(rate)] = round(100 * float(answer.right(given)[asked].mean()), 2)
+    measured = {
+        "decoder": decoder,
+        KEY: [one.to_card() for one in curves],
         "unseen": {
-            "expected_calibration_error_by_rate": {str(rate): round(found, 4) for rate, found in by_rate.items()},
-            "frames": int((~fitted).sum()),
-            "acc62us": round(100 * float(hits[~fitted].mean()), 2),
-            "expected_calibration_error": round(error, 4),
-            "expected_calibration_error_in_context": round(error_in_context, 4),
-            "median_error": {
-                name: round(float(np.median(np.abs(answer.delays - true)[right & ~fitted])), 4)
-                for name, answer in found.items()
-            },
+            "frames": int(asked.sum()),
+            "acc62us": accuracy,
+            "expected_calibration_error": alone,
+            "expected_calibration_error_in_context": in_context,
+            "median_error": {name: round(value, 4) for name, value in median.items()},
         },
     }
     return dataclasses.replace(model.card, metrics=model.card.metrics | measured)
 
 
-def _error_at(rate: int, model: Model, curves: dict[str, Any], given: FrameSet) -> float:
-    """Expected calibration error for recordings at a lower rate, which hold nothing above half of it."""
-    whole = Network.of(_Described(model, dataclasses.replace(model.card, metrics=curves)))
-    found = answers(lambda limit: whole.limited(rate, limit / RATE, None), given)
-    return expected_calibration_error(found.confidence, np.abs(found.delays - given.delays) <= TOLERANCE * RATE + 1e-6)
-
-
-class _Described:
-    """A network with another card."""
-
-    def __init__(self, model: Model, card: Card) -> None:
-        self.card, self.any_delay, self.step = card, model.any_delay, model.step
-        self.logits, self.reliability = model.logits, model.reliability
-
-
-def _support(model: Model, decoder: str, given: FrameSet) -> npt.NDArray[np.float64]:
-    """What the frames around each frame say of its delay. Shape: (N,)"""
-    result = np.full(len(given), np.nan)
-    limited = of_model(model, decoder)
-    for sequence in np.unique(given.sequences):
-        rows = np.flatnonzero(given.sequences == sequence)
-        method = limited(float(given.limits[rows[0]]))
-        found = method.decode(method.evidence(at_unit_level(given.frames[rows])))
-        result[rows] = decoding.support(found.curve, method.lags, found.delay, given.times[rows], TOLERANCE * RATE)
-    return result
-
-
-def ship(path: Path, name: str, given: FrameSet, folder: Path = WEIGHTS) -> Card:
-    """Write `name.safetensors` and `name.onnx` from a trained checkpoint."""
+def ship(
+    path: Path, name: str, given: FrameSet, folder: Path = WEIGHTS, progress: Callable[[int], object] | None = None
+) -> Card:
+    """Write `name.safetensors` and `name.onnx` from a trained checkpoint; `progress` counts recordings at each rate."""
     model, card = checkpoint.load(path)
     if not isinstance(model, Steered):
         raise InputError(
@@ -146,11 +191,10 @@ def ship(path: Path, name: str, given: FrameSet, folder: Path = WEIGHTS) -> Card
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(parameter.half().float())
-    old = (KEY, CONTEXT_KEY, LOWEST_RATE_KEY, "decoder")
-    bare = dataclasses.replace(card, name=name, metrics={k: v for k, v in card.metrics.items() if k not in old})
+    bare = dataclasses.replace(card, name=name, metrics={k: v for k, v in card.metrics.items() if k != KEY})
     with tempfile.TemporaryDirectory() as temporary:
         export(model, bare, Path(temporary) / "bare.onnx")
-        card = calibrated(OnnxModel(Path(temporary) / "bare.onnx"), given)
+        card = calibrated(OnnxModel(Path(temporary) / "bare.onnx"), given, progress)
     checkpoint.save(model, folder / f"{name}.safetensors", card, torch.float16)
     export(model, card, folder / f"{name}.onnx")
     return card
@@ -165,11 +209,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=WEIGHTS)
     arguments = parser.parse_args()
     with Progress() as progress:
-        bar = progress.add_task("unseen frames", total=arguments.scenes * FRAMES)
+        made = progress.add_task("unseen recordings", total=arguments.scenes)
+        asked = progress.add_task("answers to them", total=len(RATES) * arguments.scenes)
         banks = [Bank.load(bank) for bank in arguments.bank]
-        given = unseen_frames(banks, arguments.scenes, progress=lambda count: progress.advance(bar, count))
-    card = ship(arguments.checkpoint, arguments.name, given, arguments.out)
-    print({key: card.metrics[key] for key in ("decoder", KEY, CONTEXT_KEY, "unseen")})
+        given = unseen_recordings(banks, arguments.scenes, progress=lambda count: progress.advance(made, count))
+        card = ship(
+            arguments.checkpoint,
+            arguments.name,
+            given,
+            arguments.out,
+            lambda count: progress.advance(asked, count),
+        )
+    print({key: card.metrics[key] for key in ("decoder", "unseen")})
 
 
 if __name__ == "__main__":

@@ -82,12 +82,12 @@ def general_frames(
     size = _chunk_size(device)
     for begin in range(0, len(scenes), size):
         rows = by_length[begin : begin + size]
-        here = _take(scenes, rows)
+        here = take(scenes, rows)
         audio = recordings(here, rooms.take(rows), sources)
         where = torch.as_tensor(rows, device=device)
         first = torch.as_tensor(starts[rows], device=device)
         frames[where] = _cut(audio, first, frame)
-        delays[where] = _delays(here, (first + frame / 2) / SAMPLE_RATE)
+        delays[where] = delays_at(here, (first + frame / 2) / SAMPLE_RATE)
         if progress is not None:
             progress(len(rows))
     delays = delays.flatten(0, 1)
@@ -176,7 +176,7 @@ def degrade(air: Tensor, field: Tensor, own: Tensor, scenes: Scenes) -> Tensor:
     return recorded
 
 
-def _delays(scenes: Scenes, times: Tensor) -> Tensor:
+def delays_at(scenes: Scenes, times: Tensor) -> Tensor:
     """True delays of every source, NaN where there is none. Shape: (B, F) seconds -> (B, F, 3)"""
     scene, slot = np.nonzero(scenes.signal != "")
     row, column = (torch.as_tensor(x, device=times.device) for x in (scene, slot))
@@ -194,7 +194,7 @@ def _cut(audio: Tensor, first: Tensor, frame: int) -> Tensor:
     return audio[:, None].expand(shape).gather(-1, at.expand(*shape[:-1], frame))
 
 
-def _take(scenes: Scenes, rows: npt.NDArray[np.int64]) -> Scenes:
+def take(scenes: Scenes, rows: npt.NDArray[np.int64]) -> Scenes:
     names = [field.name for field in dataclasses.fields(scenes) if field.name != "seed"]
     return dataclasses.replace(scenes, **{name: getattr(scenes, name)[rows] for name in names})
 
