@@ -59,7 +59,14 @@ def write(path: Path, name: str, rows: list[Row], about: dict[str, Any]) -> None
     content: dict[str, Any] = {"schema": SCHEMA, "name": name, **about, "rows": rows}
     content["checksum"] = _checksum(content)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, lambda target: target.write_text(json.dumps(content, indent=1) + "\n"))
+    write_whole(path, lambda target: target.write_text(_text(content)))
+
+
+def _text(content: dict[str, Any]) -> str:
+    """JSON with a line for each row: what changed is seen line by line, and thousands of cells stay small."""
+    rows = ",\n".join(json.dumps(row) for row in content["rows"])
+    rest = json.dumps({key: value for key, value in content.items() if key != "rows"}, indent=1)
+    return rest.removesuffix("\n}") + f',\n "rows": [\n{rows}\n]\n}}\n'
 
 
 def find(content: dict[str, Any] | None, benchmark: str, method: str) -> Row | None:
