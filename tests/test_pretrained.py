@@ -50,7 +50,7 @@ def test_both_files_are_one_network_within_its_budget(name: str) -> None:
     assert isinstance(model, Steered)
     near = Steered(dataclasses.replace(model.options, max_delay=24))
     near.folded = True
-    assert cost.honest_flops(near) / 2e6 == pytest.approx({"general": 34, "general-small": 10}[name], abs=0.5)
+    assert cost.honest_flops(near) / 2e6 == pytest.approx({"general": 42, "general-small": 10}[name], abs=0.5)
 
 
 @NAMES
