@@ -1,0 +1,204 @@
+"""The compiled kernel: `steered.c`, built with the package (`build_kernel.py`) for each instruction set that pays.
+
+It may not be there: a package built without a compiler works too, slower (`qkgcc.inference.plain`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import threading
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc.inference.folding import FRONT, Folded
+from qkgcc.inference.shape import Shape
+
+SOURCE = Path(__file__).with_name("steered.c")
+SLACK = 64
+"""Floats that vectors may read beyond the end of an array."""
+BLOCK_KERNEL = 5
+_MOST_POINTERS = 1 << 16
+
+Floats32 = npt.NDArray[np.float32]
+
+_NUMBERS = [
+    "windows",
+    "bins",
+    "numbers",
+    "heads",
+    "radius",
+    "pool",
+    "channels",
+    "window_kernel",
+    "kernel",
+    "gate_window_kernel",
+    "gate_kernel",
+    "maps",
+    "blocks",
+    "block_channels",
+    "coarse",
+    "block_window_kernel",
+    "block_kernel",
+    "delay_channels",
+    "delay_kernel",
+    "logit_kernel",
+]
+_ARRAYS = [
+    "turn",
+    "shift",
+    "floor",
+    "plain",
+    "by_query",
+    "by_key",
+    "by_both",
+    "local",
+    "local_bias",
+    "evidence",
+    "mix",
+    "mix_bias",
+    "gate",
+    "gate_bias",
+    "down",
+    "down_bias",
+    "along",
+    "along_bias",
+    "across",
+    "across_bias",
+    "up",
+    "up_bias",
+    "first",
+    "first_bias",
+    "second",
+    "second_bias",
+    "last",
+    "last_bias",
+]
+
+
+class _Network(ctypes.Structure):
+    """As in `steered.c`."""
+
+    _fields_ = [*((name, ctypes.c_int32) for name in _NUMBERS), *((name, ctypes.c_void_p) for name in _ARRAYS)]
+
+
+@cache
+def library() -> tuple[ctypes.CDLL, str] | None:
+    """The compiled code and the name of the entry for this processor; None where there is none.
+
+    Code that was compiled from another source is not taken.
+    """
+    for path in sorted(Path(__file__).parent.glob("_kernel*")):
+        try:
+            found = ctypes.CDLL(str(path))
+            made_from = ctypes.c_char_p.in_dll(found, "qkgcc_source").value
+            entry = ctypes.cast(found.qkgcc_entry, ctypes.CFUNCTYPE(ctypes.c_char_p))()
+        except (OSError, AttributeError, ValueError):
+            continue
+        if entry is not None and made_from == source_digest().encode():
+            return found, entry.decode()
+    return None
+
+
+def source_digest() -> str:
+    return hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+
+
+class Kernel:
+    """A network in the compiled code's layout. Threads may share it."""
+
+    def __init__(self, shape: Shape, net: Folded) -> None:
+        found = library()
+        assert found is not None
+        code, entry = found
+        self._run, self._memory = getattr(code, entry), getattr(code, f"{entry}_memory")
+        self._memory.restype = ctypes.c_ssize_t
+        self._outputs = int(getattr(code, f"{entry}_outputs")())
+        self._shape = shape
+        self._arrays = {name: _with_slack(array) for name, array in self._packed(net).items()}
+        numbers = {
+            "windows": 1,
+            **{name: getattr(shape, name) for name in _NUMBERS if hasattr(shape, name) and name != "windows"},
+            "window_kernel": shape.local_kernel[0],
+            "gate_window_kernel": shape.gate_kernel[0],
+            "gate_kernel": shape.gate_kernel[1],
+            "block_window_kernel": shape.local_kernel[0],
+            "block_kernel": BLOCK_KERNEL,
+        }
+        if not shape.blocks:
+            numbers |= {"block_channels": 0, "coarse": 1}
+        self._numbers = numbers
+        self._place = threading.local()
+
+    def _packed(self, net: Folded) -> dict[str, Any]:
+        packed: dict[str, Any] = {name: getattr(net, name) for name in FRONT}
+        for name in ("local", "evidence", "mix", "gate", "down", "up", "first", "second", "last"):
+            layer = getattr(net, name)
+            if layer is not None:
+                packed[name] = self._groups(layer.weight)
+                packed[f"{name}_bias"] = layer.bias
+        del packed["evidence_bias"]  # it is zero
+        if net.blocks:
+            packed["along"] = np.stack([block.along.weight for block in net.blocks])
+            packed["along_bias"] = np.stack([block.along.bias for block in net.blocks])
+            packed["across"] = np.stack([self._groups(block.across.weight) for block in net.blocks])
+            packed["across_bias"] = np.stack([block.across.bias for block in net.blocks])
+        return packed
+
+    def _groups(self, weight: Floats32) -> Floats32:
+        """Weights in the order that a block of outputs reads them in. Shape: (outputs, ...) -> (groups, inputs, each)"""
+        rows = weight.reshape(len(weight), -1)
+        padded = np.pad(rows, ((0, -len(rows) % self._outputs), (0, 0)))
+        return np.ascontiguousarray(padded.reshape(-1, self._outputs, rows.shape[1]).swapaxes(1, 2))
+
+    def __call__(
+        self, spectra: npt.NDArray[np.complex64], usable: Floats32, steering: Floats32, what: str = "logits"
+    ) -> Floats32:
+        """`logits`, or the `reliability` of each row.
+
+        Shape: (batch, windows, 2, bins), (bins,), (2 * rows, lags + 2 * spare) -> (batch, lags) or (batch, rows)
+        """
+        batch, windows = spectra.shape[:2]
+        lags = steering.shape[1] - 2 * self._shape.spare
+        network, memory, pointers = self._workplace(windows, lags)
+        parts = np.zeros((2 * spectra.size + SLACK,), np.float32)
+        by_part = parts[:-SLACK].reshape(*spectra.shape[:3], 2, -1)
+        by_part[..., 0, :], by_part[..., 1, :] = spectra.real, spectra.imag
+        result = np.empty((batch, lags if what == "logits" else self._shape.rows), np.float32)
+        given = [_with_slack(usable), _with_slack(steering)]
+        self._run(
+            ctypes.byref(network),
+            batch,
+            _pointer(parts),
+            *map(_pointer, given),
+            lags,
+            _pointer(result) if what == "logits" else None,
+            None if what == "logits" else _pointer(result),
+            _pointer(memory),
+            pointers,
+        )
+        return result
+
+    def _workplace(self, windows: int, lags: int) -> tuple[_Network, Floats32, Any]:
+        """Memory of this thread, which stays as long as the sizes do: asking for it anew takes longer than a frame."""
+        place = self._place
+        if getattr(place, "sizes", None) != (windows, lags):
+            arrays = {name: array.ctypes.data for name, array in self._arrays.items()}
+            place.network = _Network(**(self._numbers | {"windows": windows}), **arrays)
+            place.memory = np.zeros(self._memory(ctypes.byref(place.network), lags), np.float32)
+            place.pointers = (ctypes.c_void_p * _MOST_POINTERS)()
+            place.sizes = windows, lags
+        return place.network, place.memory, place.pointers
+
+
+def _with_slack(array: npt.NDArray[Any]) -> Floats32:
+    flat = np.asarray(array, np.float32).ravel()
+    return np.concatenate([flat, np.zeros(SLACK, np.float32)])
+
+
+def _pointer(array: Floats32) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)

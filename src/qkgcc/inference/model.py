@@ -1,0 +1,102 @@
+"""A steered network as the estimator asks it, without torch."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import scipy.fft
+
+from qkgcc import windows
+from qkgcc.card import Card
+from qkgcc.errors import InputError
+from qkgcc.inference import files, kernel, plain
+from qkgcc.inference.folding import fold
+from qkgcc.inference.shape import Shape
+from qkgcc.steering import steering_matrix
+
+_BATCH = 16  # frames at once: their spectra stay in a core's cache
+
+Floats32 = npt.NDArray[np.float32]
+
+
+class SteeredModel:
+    """Logits of any evenly spaced delays, and the weight that the network gives to each frequency."""
+
+    any_delay = True
+
+    def __init__(self, path: Path, *, threads: int | None = None, compiled: bool | None = None) -> None:
+        """Args:
+        threads: that share the frames of a batch; None: as many as there are cores. A single frame has one.
+        compiled: whether to run the compiled kernel; None: if it is there.
+        """
+        self.card, weights = files.read(path)
+        if self.card.architecture != "steered":
+            raise InputError(f"{path} holds a {self.card.architecture}; only steered networks run without torch")
+        try:
+            self._shape = Shape.of_card(self.card.options)
+            self._folded = fold(self._shape, weights)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+        self._check_sizes(path, self.card)
+        self._threads = threads or os.cpu_count() or 1
+        there = kernel.library() is not None
+        if compiled and not there:
+            raise InputError("this qkgcc was installed without its compiled kernel: install it where a C compiler is")
+        self._kernel = kernel.Kernel(self._shape, self._folded) if there and compiled is not False else None
+
+    def _check_sizes(self, path: Path, card: Card) -> None:
+        """What the card tells the outside world must be what its options say."""
+        shape, steps = self._shape, np.diff(card.delays)
+        even = not len(steps) or np.allclose(steps, shape.step)
+        if (card.frame, card.dft) != (shape.frame, shape.dft) or not even:
+            raise InputError(f"{path}: the network is not the one that its card describes; another version of qkgcc?")
+
+    @property
+    def step(self) -> float:
+        """Samples between candidate delays."""
+        return float(self._shape.step)
+
+    def logits(self, frames: Floats32, bins: npt.NDArray[np.bool_] | None, delays: npt.NDArray[np.float64]) -> Floats32:
+        """Shape: (batch, 2, n), (bins,), (L,) -> (batch, L); n up to the DFT's length, any where it is cut"""
+        return self._batches("logits", frames, bins, (delays[0] + delays[-1]) / 2, len(delays))
+
+    def reliability(self, frames: Floats32, bins: npt.NDArray[np.bool_] | None) -> Floats32:
+        """Size of the weighted evidence of each frequency. Shape: (batch, 2, n), (bins,) -> (batch, rows)"""
+        return self._batches("reliability", frames, bins, 0.0, 1)
+
+    def _batches(
+        self, what: str, frames: Floats32, bins: npt.NDArray[np.bool_] | None, center: float, count: int
+    ) -> Floats32:
+        shape = self._shape
+        usable = np.ones(shape.bins, np.float32) if bins is None else bins.astype(np.float32)
+        terms = int(usable.sum()) * shape.windows(frames.shape[-1])
+        steering = steering_matrix(shape.dft, shape.pool, center, shape.step, count + 2 * shape.spare, terms)
+        parts = [frames[first : first + _BATCH] for first in range(0, len(frames), _BATCH)]
+
+        def run(part: Floats32) -> Floats32:
+            return self._run(what, self._spectra(part), usable, steering)
+
+        if len(parts) > 1 and self._threads > 1:
+            with ThreadPoolExecutor(min(self._threads, len(parts))) as pool:
+                return np.concatenate(list(pool.map(run, parts)))
+        return np.concatenate([run(part) for part in parts])
+
+    def _spectra(self, frames: Floats32) -> npt.NDArray[np.complex64]:
+        """Shape: (batch, 2, n) -> (batch, windows, 2, bins)"""
+        given = frames.astype(np.float32, copy=False)
+        cut = windows.cut(given, self._shape.window) if self._shape.window else given[:, :, None]
+        spectra: npt.NDArray[np.complex64] = scipy.fft.rfft(cut.swapaxes(1, 2), n=self._shape.dft)
+        return spectra
+
+    def _run(self, what: str, spectra: npt.NDArray[np.complex64], usable: Floats32, steering: Floats32) -> Floats32:
+        if self._kernel is not None:
+            return self._kernel(spectra, usable, steering, what)
+        evidence = plain.evidence(self._shape, self._folded, spectra, usable)
+        if what == "logits":
+            return plain.logits(self._folded, evidence, steering).astype(np.float32)
+        reliability: Floats32 = np.linalg.norm(evidence, axis=(1, 2)).astype(np.float32)
+        return reliability
