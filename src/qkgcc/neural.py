@@ -362,8 +362,7 @@ class Network:
         return stated if self._curves is None else self._curves.alone(stated)
 
     @cached_property
-    def _possible(self) -> npt.NDArray[np.bool_]:
+    def _possible(self) -> slice:
+        """Which candidates are. No mask: its rows would lie crosswise in memory, and be summed in another order."""
         spare = (len(self.candidates) - len(self.lags)) // 2
-        within = np.zeros(len(self.candidates), dtype=bool)
-        within[spare : spare + len(self.lags)] = True
-        return within
+        return slice(spare, spare + len(self.lags))
