@@ -153,8 +153,9 @@ def support(
     parts = [(Support(np.empty(0), np.empty(0)))]
     for first in range(begin, end, ROWS):  # and what is around them: hours take no more memory than minutes
         last = min(first + ROWS, end)
-        low = int(np.searchsorted(moments, moments[first] - WINDOW))
-        high = int(np.searchsorted(moments, moments[last - 1] + WINDOW, side="right"))
+        # With a little more: whether a frame is just within the window is decided below, in one way.
+        low = int(np.searchsorted(moments, moments[first] - WINDOW - 1e-6))
+        high = int(np.searchsorted(moments, moments[last - 1] + WINDOW + 1e-6))
         here, inner = slice(low, high), np.arange(first - low, last - low)
         found = _check(rows[here], delays)
         parts.append(_support(*found, answer[here], moments[here], new[here], tolerance, inner, ahead))
@@ -183,8 +184,8 @@ def _support(
     knows = np.zeros(len(answer))
     # The fourth power: even a posterior of noise is not quite flat, and pauses have many frames.
     knows[known] = np.maximum(0.0, _beyond_chance(p[known], candidates, answer[known], tolerance)) ** 4
-    reach = np.searchsorted(moments, moments[wanted] + WINDOW, side="right") - wanted
-    reach = np.maximum(reach, 1 + wanted - np.searchsorted(moments, moments[wanted] - WINDOW))
+    reach = np.searchsorted(moments, moments[wanted] + WINDOW + 1e-6) - wanted
+    reach = np.maximum(reach, 1 + wanted - np.searchsorted(moments, moments[wanted] - WINDOW - 1e-6))
     steps = np.arange(1, max(2, int(reach.max())))
     around = np.stack([steps, -steps], axis=1).ravel()  # the nearest first, whichever frames there are
     total, weight = np.zeros((2, len(wanted)))
