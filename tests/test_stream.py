@@ -147,6 +147,17 @@ def test_a_frame_is_answered_within_the_latency_and_what_comes_later_changes_not
         np.testing.assert_array_equal(one.confidence, two.confidence)
 
 
+def test_the_readme_example_runs() -> None:
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    (example,) = (
+        part for part in text.split("```python\n") if part.startswith("from qkgcc import DelayEstimator, Del")
+    )
+    found: dict[str, object] = {"blocks": list(cut(sound(rate=48000), 0))}
+    exec(example.split("```")[0], found)
+    assert isinstance(found["rest"], DelayEstimate)
+    assert found["rest"].summary.answered > 20
+
+
 class TestState:
     def test_copies_go_on_alike_and_apart(self) -> None:
         x, other = sound(rate=48000), sound(rate=48000, seed=7)

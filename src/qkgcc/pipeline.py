@@ -110,6 +110,7 @@ class Pipeline:
             else InContext(method, seconds, ahead)
         )
         self.total = Total()
+        self._none = Judged.none(len(method.lags))
         self.latency = self._resampler.latency + self._over_time.after * seconds
         """Seconds from the last sample of a frame to the one that finishes it, at most."""
         self.calibrated = method.calibrated and self._over_time.whole
@@ -129,14 +130,14 @@ class Pipeline:
         return twin
 
     def _judge(self, samples: Samples) -> Judged:
-        finished = [Judged.none(len(self.method.lags))]
+        finished: list[Judged] = []
         for frames in self._framer.push(samples) if samples.shape[1] else ():
             first = self.total.frames
             times = centres(self.method, self._hop, first, first + len(frames), self._start)
             rows, evidence = judge(self.method, frames, times, self._level)
             self.total.add(rows, evidence)
             finished.append(self._over_time.push(rows))
-        return Judged.joined(finished)
+        return Judged.joined(finished) if finished else self._none
 
 
 def centres(method: Method, hop: int, first: int, last: int, start: float) -> npt.NDArray[np.float64]:

@@ -69,6 +69,10 @@ class DelayStream:
         """Forget all that was heard: the next block is the first one, at 0 s."""
         self._pipeline = self._fresh.copy()
         self._recent = Judged.none(len(self._fresh.method.lags))
+        self._nothing: tuple[int, DelayEstimate | None] = (
+            -1,
+            None,
+        )  # the answer without frames, when so many had been heard
         self._samples = 0
         self._dtype: np.dtype[Any] | None = None
         self._ended = False
@@ -104,8 +108,15 @@ class DelayStream:
         return self._answer(rows)
 
     def _answer(self, rows: Judged) -> DelayEstimate:
+        seen = self._pipeline.total.frames
+        before, nothing = self._nothing
+        if nothing is not None and before == seen and not len(rows.delay):
+            return nothing  # most blocks complete no frame
         self._recent = Judged.joined([self._recent, rows]).part(slice(-RECENT, None))
-        return self.estimator.answer(self._pipeline, rows, self._recent, "the stream", (0, 1), self.sample_rate)
+        answer = self.estimator.answer(self._pipeline, rows, self._recent, "the stream", (0, 1), self.sample_rate)
+        if not len(rows.delay):
+            self._nothing = seen, answer
+        return answer
 
     def _checked(self, block: npt.ArrayLike, sample_rate: int | None) -> Samples:
         self._check_open()
