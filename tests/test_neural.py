@@ -100,9 +100,9 @@ def test_bins_above_the_nyquist_frequency_of_the_input_are_masked(path: Path, mo
     x = noise(1, rate=4000)
     answer = DelayEstimator(path, hop=0.016)(x, 4000)
     estimator = DelayEstimator(path, hop=0.016)
-    network = estimator._method(4000)
+    network = estimator.method_at(4000)
     assert network.bins.sum() == 65
-    assert estimator._method(8000).bins is None
+    assert estimator.method_at(8000).bins is None
     assert np.isfinite(answer.delay_samples).all()
 
 

@@ -14,6 +14,7 @@ from qkgcc.errors import InputError, MissingExtraError
 from qkgcc.estimate import DelayEstimator
 from qkgcc.methods import METHODS
 from qkgcc.results import DelayEstimate, DelaySummary
+from qkgcc.stream import DelayStream
 
 __version__ = version("qkgcc")
 
@@ -21,6 +22,7 @@ __all__ = [
     "METHODS",
     "DelayEstimate",
     "DelayEstimator",
+    "DelayStream",
     "DelaySummary",
     "InputError",
     "MissingExtraError",

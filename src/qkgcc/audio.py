@@ -6,6 +6,7 @@ to them is a chain of generators over blocks:
     recording.blocks() -> resampled(...) -> framed(...) -> batches of frames (batch, channels, frame)
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,8 @@ from qkgcc.errors import InputError
 from qkgcc.soundfiles import BLOCK_SECONDS, SoundFile
 
 _BATCH_SAMPLES = 1 << 18
+_FILTER = 160  # samples of the lower rate that soxr's filter reaches to either side (measured: 1e-15 is left)
+_SEGMENT = 0.05  # seconds that are resampled at once, or the period of both rates where that is longer
 
 Samples: TypeAlias = npt.NDArray[np.floating[Any]]
 
@@ -43,14 +46,7 @@ class Recording:
         """Consecutive blocks of shape (channels, n). A NaN, an infinity or a broken file is an `InputError`."""
         seen = 0
         for block in self._read():
-            bad = ~np.isfinite(block)
-            if bad.any():
-                channel, sample = (int(i) for i in np.argwhere(bad)[0])
-                raise InputError(
-                    f"{self.name}: channel {self.channels[channel]} holds {block[channel, sample]} at "
-                    f"{self.start + (seen + sample) / self.sample_rate:.3f} s; a delay needs finite samples "
-                    "(repair or cut that part)"
-                )
+            check_finite(block, self.name, self.channels, self.sample_rate, self.start + seen / self.sample_rate)
             seen += block.shape[1]
             yield block
 
@@ -102,7 +98,7 @@ def open_audio(
         file = SoundFile(source)
         if sample_rate is not None and sample_rate != file.sample_rate:
             raise InputError(f"{file.name} is recorded at {file.sample_rate} Hz, not {sample_rate}: leave the rate out")
-        _check_rate(file.sample_rate)
+        check_rate(file.sample_rate)
         first, last = _part(file.name, file.samples, file.sample_rate, start, end)
         return Recording(
             file.name,
@@ -114,7 +110,7 @@ def open_audio(
         )
     if sample_rate is None:
         raise InputError("an array needs its sample rate: estimator(x, sample_rate=16000)")
-    sample_rate = _check_rate(sample_rate)
+    sample_rate = check_rate(sample_rate)
     samples = _checked_array(source)
     first, last = _part("the array", samples.shape[1], sample_rate, start, end)
     size = BLOCK_SECONDS * sample_rate
@@ -128,50 +124,115 @@ def open_audio(
     )
 
 
-def resampled(blocks: Iterator[Samples], rate: int, new_rate: int) -> Iterator[Samples]:
-    """Blocks at another sample rate (soxr, very high quality), whatever the size of the blocks."""
-    if rate == new_rate:
-        yield from blocks
-        return
-    import soxr
+def check_finite(block: Samples, name: str, channels: Sequence[int], sample_rate: int, start: float) -> None:
+    """A NaN or an infinity is an `InputError` that says where.
 
-    stream: Any = None
+    Args:
+        start: seconds of the block's first sample.
+    """
+    bad = ~np.isfinite(block)
+    if bad.any():
+        channel, sample = (int(i) for i in np.argwhere(bad)[0])
+        raise InputError(
+            f"{name}: channel {channels[channel]} holds {block[channel, sample]} at {start + sample / sample_rate:.3f} "
+            "s; a delay needs finite samples (repair or cut that part)"
+        )
+
+
+class Resampler:
+    """Blocks at another sample rate (soxr, very high quality); the size of the blocks changes no bit.
+
+    Segments of a fixed length are resampled each by itself, with so much of what lies around them that their edges do
+    not matter: a filter with its state inside could not be copied. Its own state is the samples that are still needed.
+    """
+
+    def __init__(self, rate: int, new_rate: int) -> None:
+        self.rate, self.new_rate = rate, new_rate
+        together = math.gcd(rate, new_rate)  # periods a second, after which both rates have a sample at the same time
+        self._period, self._new_period = rate // together, new_rate // together
+        self._margin = math.ceil(_FILTER * together / min(rate, new_rate))  # in periods, as is the segment
+        self._segment = max(1, round(_SEGMENT * together))
+        self.latency = (self._segment + self._margin) / together if rate != new_rate else 0.0
+        """Seconds from a sample to the last one that depends on it, at most."""
+        self._taken = self._given = 0  # samples
+        self._rest: Samples | None = None
+
+    def push(self, block: Samples) -> Samples:
+        """What is complete by now. Shape: (channels, n) -> (channels, m)"""
+        if self.rate == self.new_rate:
+            return block
+        if self._rest is None:
+            self._rest = np.zeros((len(block), self._margin * self._period), dtype=block.dtype)
+        self._taken += block.shape[1]
+        return self._resample(np.concatenate([self._rest, block], axis=1))
+
+    def flush(self) -> Samples:
+        """The rest, at the end. Shape: (channels, m)"""
+        if self._rest is None:
+            return np.empty((0, 0))
+        due = (2 * self._taken * self.new_rate + self.rate) // (2 * self.rate) - self._given
+        missing = (self._segment + 2 * self._margin) * self._period
+        return self._resample(np.pad(self._rest, ((0, 0), (0, missing))))[:, :due]
+
+    def _resample(self, samples: Samples) -> Samples:
+        import soxr
+
+        step, size = (n * self._period for n in (self._segment, self._segment + 2 * self._margin))
+        kept = slice(self._margin * self._new_period, (self._margin + self._segment) * self._new_period)
+        done = range(0, samples.shape[1] - size + 1, step)
+        pieces = [np.ascontiguousarray(samples[:, i : i + size].T) for i in done]
+        made = [soxr.resample(piece, self.rate, self.new_rate, quality="VHQ")[kept].T for piece in pieces]
+        self._rest = samples[:, len(done) * step :].copy()
+        self._given += sum(piece.shape[1] for piece in made)
+        return np.concatenate([samples[:, :0], *made], axis=1)
+
+
+class Framer:
+    """Frames of `frame` samples every `hop`, out of blocks of any size."""
+
+    def __init__(self, frame: int, hop: int) -> None:
+        self.frame, self.hop = frame, hop
+        self._rest: Samples | None = None
+        self._skip = 0  # samples between frames, when the hop is longer than the frame
+
+    def push(self, block: Samples, batch: int | None = None) -> Iterator[Samples]:
+        """Those that are complete by now. All of them are to be taken before the next block comes.
+
+        Args:
+            batch: frames at a time; by default 32, or fewer where frames are long.
+        Shape: (channels, n) -> batches of (at most `batch`, channels, frame)
+        """
+        batch = batch or max(1, min(32, _BATCH_SAMPLES // self.frame))
+        rest = block if self._rest is None else np.concatenate([self._rest, block], axis=1)
+        dropped = min(self._skip, rest.shape[1])
+        rest = rest[:, dropped:]
+        count = max(0, (rest.shape[1] - self.frame) // self.hop + 1)
+        used = count * self.hop
+        self._skip += max(0, used - rest.shape[1]) - dropped
+        self._rest = rest[:, used:].copy()
+        for first in range(0, count, batch):
+            windows = np.lib.stride_tricks.sliding_window_view(rest, self.frame, axis=1)[:, :: self.hop]
+            yield np.ascontiguousarray(windows[:, first : min(first + batch, count)].transpose(1, 0, 2))
+
+
+def resampled(blocks: Iterator[Samples], rate: int, new_rate: int) -> Iterator[Samples]:
+    """All blocks through a `Resampler`."""
+    resampler = Resampler(rate, new_rate)
     for block in blocks:
-        if stream is None:
-            stream = soxr.ResampleStream(rate, new_rate, block.shape[0], dtype=block.dtype.name, quality="VHQ")
-            nothing = np.empty((0, block.shape[0]), dtype=block.dtype)
-        yield stream.resample_chunk(np.ascontiguousarray(block.T)).T
-    if stream is not None:
-        yield stream.resample_chunk(nothing, last=True).T
+        yield resampler.push(block)
+    if rate != new_rate:
+        yield resampler.flush()
 
 
 def framed(blocks: Iterator[Samples], frame: int, hop: int, batch: int | None = None) -> Iterator[Samples]:
-    """Frames of `frame` samples every `hop`, the incomplete last one left out.
-
-    Args:
-        batch: frames at a time; by default 32, or fewer where frames are long.
-    Shape: blocks of (channels, n) -> batches of (at most `batch`, channels, frame)
-    """
-    batch = batch or max(1, min(32, _BATCH_SAMPLES // frame))
-    rest: Samples | None = None
-    skip = 0  # samples between frames, when the hop is longer than the frame
+    """All blocks through a `Framer`, the incomplete last frame left out."""
+    framer = Framer(frame, hop)
     for block in blocks:
-        rest = block if rest is None else np.concatenate([rest, block], axis=1)
-        dropped = min(skip, rest.shape[1])
-        rest, skip = rest[:, dropped:], skip - dropped
-        count = (rest.shape[1] - frame) // hop + 1
-        if count <= 0:
-            continue
-        windows = np.lib.stride_tricks.sliding_window_view(rest, frame, axis=1)[:, ::hop][:, :count]
-        for first in range(0, count, batch):
-            yield np.ascontiguousarray(windows[:, first : first + batch].transpose(1, 0, 2))
-        used = count * hop
-        skip = max(0, used - rest.shape[1])
-        rest = rest[:, used:].copy()
+        yield from framer.push(block, batch)
 
 
 def _checked_array(array: Any) -> Samples:
-    """An array of shape (channels, samples) as floats, whole numbers scaled to full scale 1."""
+    """An array of shape (channels, samples) as floats."""
     try:
         samples = np.asarray(array)
     except ValueError:  # a list of arrays of unequal lengths
@@ -181,6 +242,11 @@ def _checked_array(array: Any) -> Samples:
         raise InputError(f"expected an array of shape (channels, samples), got {samples.shape} of {samples.dtype}")
     if samples.shape[0] > samples.shape[1] > 0:
         raise InputError(f"expected (channels, samples), got {samples.shape}: transpose the array")
+    return as_floats(samples)
+
+
+def as_floats(samples: npt.NDArray[Any]) -> Samples:
+    """Samples as floats, whole numbers scaled to full scale 1."""
     if samples.dtype.kind in "iu" and samples.dtype.itemsize > 4:
         raise InputError(
             f"samples of {samples.dtype} have no known full scale: convert them to int16 or to floats in -1..1"
@@ -234,7 +300,7 @@ def _part(name: str, samples: int, rate: int, start: float | None, end: float | 
     return first, last
 
 
-def _check_rate(sample_rate: Any) -> int:
+def check_rate(sample_rate: Any) -> int:
     """The rate as a whole number."""
     try:
         rate = int(sample_rate)

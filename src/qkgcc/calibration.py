@@ -97,7 +97,8 @@ class Context:
 
     def __call__(self, own: npt.ArrayLike, support: Support) -> Floats:
         """Shape: (N,), (N,) each -> (N,)"""
-        return self.curve(_sigmoid(_features(own, support) @ np.array(self.weights)))
+        score = (_features(own, support) * np.array(self.weights)).sum(axis=-1)  # no matrix product: see `peaks`
+        return self.curve(_sigmoid(score))
 
     @classmethod
     def fit(cls, own: npt.ArrayLike, support: Support, right: npt.ArrayLike) -> "Context":

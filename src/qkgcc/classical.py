@@ -68,6 +68,8 @@ class Classical:
         nowhere = np.full(len(delay), np.nan)  # no other delays are looked at
         return Decoded(gcc.curve(circular, self.max_lag), delay, confidence, nowhere)
 
+    context = 0.0
+
     def in_context(
         self,
         posterior: npt.NDArray[Any],
@@ -75,8 +77,10 @@ class Classical:
         confidence: npt.NDArray[Any],
         beyond: npt.NDArray[Any],
         times: npt.NDArray[Any],
+        wanted: slice | None = None,
+        ahead: float = 0.0,
     ) -> npt.NDArray[Any]:
-        return confidence
+        return confidence[wanted or slice(None)]
 
 
 @lru_cache(maxsize=8)

@@ -129,6 +129,8 @@ def support(
     *,
     tolerance: float,
     frame: float,
+    wanted: slice | None = None,
+    ahead: float = WINDOW,
 ) -> Support:
     """What the frames around a frame, at most `WINDOW` seconds away and `APART` at least, say of its delay.
 
@@ -140,48 +142,68 @@ def support(
     Args:
         times: of the frames, rising, in seconds. A frame without a delay (NaN) neither has support nor gives any.
         frame: seconds of a frame.
-    Shape: (T, delays), (delays,), (T,), (T,) -> (T,) each
+        wanted: the frames that are asked for, all N = T by default.
+        ahead: seconds after a frame within which later ones count.
+    Shape: (T, delays), (delays,), (T,), (T,) -> (N,) each
     """
     rows, answer = np.asarray(posterior), np.asarray(delay, dtype=np.float64)
     moments = np.asarray(times, dtype=np.float64)
     new = _new_part(moments, frame)
-    agreeing, against = np.full((2, len(answer)), np.nan)
-    for first in range(0, len(answer), ROWS):  # and what is around them: hours take no more memory than minutes
-        last = min(first + ROWS, len(answer))
-        low = int(np.searchsorted(moments, moments[first] - WINDOW))
-        high = int(np.searchsorted(moments, moments[last - 1] + WINDOW, side="right"))
-        here, inner = slice(low, high), slice(first - low, last - low)
-        found = _support(*_check(rows[here], delays), answer[here], moments[here], new[here], tolerance)
-        agreeing[first:last], against[first:last] = found.agreeing[inner], found.against[inner]
-    return Support(agreeing, against)
+    begin, end, _ = (wanted or slice(None)).indices(len(answer))
+    parts = [(Support(np.empty(0), np.empty(0)))]
+    for first in range(begin, end, ROWS):  # and what is around them: hours take no more memory than minutes
+        last = min(first + ROWS, end)
+        # With a little more: whether a frame is just within the window is decided below, in one way.
+        low = int(np.searchsorted(moments, moments[first] - WINDOW - 1e-6))
+        high = int(np.searchsorted(moments, moments[last - 1] + WINDOW + 1e-6))
+        here, inner = slice(low, high), np.arange(first - low, last - low)
+        found = _check(rows[here], delays)
+        parts.append(_support(*found, answer[here], moments[here], new[here], tolerance, inner, ahead))
+    return Support(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
 def _new_part(moments: Array, frame: float) -> Array:
     """The part of each frame that the nearer neighbour does not have too. Shape: (T,) -> (T,)"""
     gaps = np.diff(moments)
     nearest = np.minimum(np.append(gaps, np.inf), np.append(np.inf, gaps))
-    return np.asarray(np.minimum(1.0, nearest / frame))
+    # In single precision: times are rounded, and frames evenly apart are to weigh the same to the bit.
+    return np.asarray(np.minimum(1.0, nearest / frame), dtype=np.float32).astype(np.float64)
 
 
-def _support(p: Array, candidates: Array, answer: Array, moments: Array, new: Array, tolerance: float) -> Support:
+def _support(
+    p: Array,
+    candidates: Array,
+    answer: Array,
+    moments: Array,
+    new: Array,
+    tolerance: float,
+    wanted: Indices,
+    ahead: float,
+) -> Support:
     known = np.isfinite(answer)
     knows = np.zeros(len(answer))
     # The fourth power: even a posterior of noise is not quite flat, and pauses have many frames.
     knows[known] = np.maximum(0.0, _beyond_chance(p[known], candidates, answer[known], tolerance)) ** 4
-    total, weight = np.zeros((2, len(answer)))
-    some = np.zeros(len(answer), dtype=bool)
-    for shift in range(1, len(answer)):
-        away = moments[shift:] - moments[:-shift]
-        if away.min() > WINDOW:
-            break
-        around = (away >= APART) & (away <= WINDOW) & known[shift:] & known[:-shift]
-        first = np.flatnonzero(around)
-        nearness = np.exp(-away[first] / NEARNESS)
-        for one, other in ((first, first + shift), (first + shift, first)):
-            counts = nearness * new[other] * knows[other]
-            total[one] += counts * _beyond_chance(p[other], candidates, answer[one], tolerance)
-            weight[one] += counts
-            some[one] = True
+    reach = np.searchsorted(moments, moments[wanted] + WINDOW + 1e-6) - wanted
+    reach = np.maximum(reach, 1 + wanted - np.searchsorted(moments, moments[wanted] - WINDOW - 1e-6))
+    steps = np.arange(1, max(2, int(reach.max())))
+    around = np.stack([steps, -steps], axis=1).ravel()  # the nearest first, whichever frames there are
+    total, weight = np.zeros((2, len(wanted)))
+    some = np.zeros(len(wanted), dtype=bool)
+    for rows in np.array_split(np.arange(len(wanted)), 1 + len(wanted) * len(around) // ROWS):
+        one = wanted[rows, None]
+        other = np.clip(one + around, 0, len(answer) - 1)
+        away = np.abs(moments[other] - moments[one])
+        counts = (other == one + around) & known[other] & known[one] & (away >= APART) & (away <= WINDOW)
+        counts &= (around < 0) | (away <= ahead)
+        pairs = np.nonzero(counts)
+        whose, which = rows[pairs[0]], other[pairs]
+        word = np.zeros((2, *counts.shape))
+        word[1][pairs] = np.exp(-away[pairs] / NEARNESS) * new[which] * knows[which]
+        word[0][pairs] = word[1][pairs] * _beyond_chance(p[which], candidates, answer[wanted[whose]], tolerance)
+        # One after the other: a sum by halves would depend on how many there are.
+        total[rows], weight[rows] = np.add.accumulate(word, axis=-1)[..., -1]
+        some[rows] = counts.any(axis=-1)
     agreeing, against = total / (RESERVE + weight), (weight - total) / (RESERVE + weight)
     return Support(np.where(some, agreeing, np.nan), np.where(some, against, np.nan))
 

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,67 +19,26 @@ from qkgcc import gcc
 from qkgcc.audio import Recording, framed, open_audio, resampled
 from qkgcc.classical import Classical
 from qkgcc.constants import SPEED_OF_SOUND
-from qkgcc.decoding import Decoded, peaks
+from qkgcc.decoding import peaks
 from qkgcc.errors import InputError
+from qkgcc.evidence import SILENCE, Judged, Method, prepared
 from qkgcc.methods import CLASSICAL, DEFAULT, METHODS, PRETRAINED, pretrained
-from qkgcc.neural import SLACK, Network
+from qkgcc.neural import SLACK, Network, TorchModel
 from qkgcc.peaks import INTERPOLATIONS
+from qkgcc.pipeline import Pipeline, centres
 from qkgcc.results import DelayEstimate, DelaySummary, Explanation
 
 DEFAULT_SPACING = 0.5
 """Metres: the lag range when neither a spacing nor a largest delay is given."""
 DEFAULT_FRAME = 0.128
 """Seconds."""
-SILENCE = 1e-5
-"""Joint RMS of a frame (full scale = 1) below which there is no estimate."""
-
-COPIED = 1e-7
-"""Share of a frame's power that differs between the channels, their gains aside, below which one is a copy."""
 NOTABLE = 0.05
 """Share of the frames that something has to concern before it is said."""
-
-DEAD = 1e-7
-"""RMS of one channel below which it holds nothing, whatever the other does: less than the last of 24 bits."""
 
 LEAST_WEIGHT = 1e-3
 """Probability below which a peak is no source."""
 MOST_COLUMNS = 1000
 """Moments of an `Explanation`."""
-
-Frames = npt.NDArray[np.floating[Any]]
-Floats = npt.NDArray[np.float64]
-
-
-class Method(Protocol):
-    """What the estimator needs of a method. Its lags are samples at its own `sample_rate`."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def calibrated(self) -> bool: ...
-    @property
-    def scaling(self) -> str:
-        """'frame': unit joint RMS a frame; 'utterance': unit variance of channel 1 over the recording; 'none'."""
-
-    @property
-    def sample_rate(self) -> int: ...
-    @property
-    def frame(self) -> int: ...
-    @property
-    def lags(self) -> npt.NDArray[np.float64]: ...
-
-    def evidence(self, frames: Frames) -> tuple[npt.NDArray[Any], ...]:
-        """Arrays whose mean over frames is the evidence of them all. Shape: (batch, 2, frame) -> (batch, ...) each."""
-
-    def decode(self, evidence: tuple[npt.NDArray[Any], ...]) -> Decoded:
-        """Shape: (batch, ...) each -> `Decoded`"""
-
-    def in_context(self, posterior: Any, delay: Any, confidence: Any, beyond: Any, times: Any) -> npt.NDArray[Any]:
-        """Confidences of frames that know of each other. Shape: (T, L), (T,), (T,), (T,), (T,) -> (T,)"""
-
-    @property
-    def remark(self) -> str | None:
-        """What to know about this method as it is used here."""
 
 
 class DelayEstimator:
@@ -98,6 +57,8 @@ class DelayEstimator:
         max_sources: how many peaks of a network's posterior to report, besides the one delay.
         symmetric: swapping the channels gives exactly the opposite answer: a network is asked both ways, and the mean
             counts. Twice the work.
+        smoothing: smooth the posterior of a network over time (`qkgcc.smoothing`), with what comes up to so many
+            seconds after a frame; 0 takes only what came before. The confidence is then the model's own, uncalibrated.
         speed_of_sound: metres per second.
 
     >>> rng = np.random.default_rng(0)
@@ -122,6 +83,7 @@ class DelayEstimator:
         beta: float | None = None,
         max_sources: int = 1,
         symmetric: bool = False,
+        smoothing: float | None = None,
         speed_of_sound: float = SPEED_OF_SOUND,
     ) -> None:
         _check("speed of sound", speed_of_sound, 100, 10_000, "m/s")
@@ -132,6 +94,8 @@ class DelayEstimator:
         if frame is not None:
             _check("frame", frame, 0.001, 60, "s")
         _check("hop", hop, 1e-4, 3600, "s")
+        if smoothing is not None:
+            _check("smoothing", smoothing, 0, 10, "s")
         if beta is not None and not 0 <= beta <= 1:
             raise InputError(f"beta is {beta:g}; expected 0 (plain correlation) to 1 (phase transform)")
         if interpolation is not None and interpolation not in INTERPOLATIONS:
@@ -147,14 +111,16 @@ class DelayEstimator:
         self.interpolation = interpolation or INTERPOLATIONS[0]
         self.beta = gcc.BETA if beta is None else beta
         self.max_sources = max_sources
+        self.smoothing = smoothing
         self.speed_of_sound = speed_of_sound
         self._network: Network | None = None
         if self.method in CLASSICAL:
             if symmetric:
                 raise InputError(f"symmetric is for networks; {self.method} answers the opposite for swapped channels")
-            if decoder is not None or max_sources > 1:
+            if decoder is not None or max_sources > 1 or smoothing is not None:
                 raise InputError(
-                    f"a decoder and several sources need the posterior of a network; {self.method} has a correlation"
+                    "a decoder, several sources and smoothing need the posterior of a network; "
+                    f"{self.method} has a correlation"
                 )
             return
         for what, value in (("a band", band), ("an interpolation", interpolation), ("beta", beta)):
@@ -181,58 +147,86 @@ class DelayEstimator:
             progress: called with the share that is done, from 0 to 1.
         """
         recording = _opened(source, sample_rate, channels, start, end, other)
-        method = self._method(recording.sample_rate)
-        parts: list[tuple[Frames, ...]] = []
-        total: list[npt.NDArray[Any]] = []
-        for frames, heard in self._batches(method, recording, progress):
-            answer, evidence = _estimate_batch(method, frames, heard)
-            parts.append(answer)
-            if evidence:
-                sums = [part.sum(axis=0, dtype=np.result_type(part, np.float64)) for part in evidence]
-                total = [a + b for a, b in zip(total, sums, strict=True)] if total else sums
-        curve, delay, confidence, beyond, copied = (np.concatenate(column) for column in zip(*parts, strict=True))
-        times = self._times(method, recording, len(delay))
-        confidence = np.where(copied, 0.0, method.in_context(curve, delay, confidence, beyond, times))
-        answered = int(np.isfinite(delay).sum())
+        method = self.method_at(recording.sample_rate)
+        level = _level(method, recording)
+        pipeline = self.pipeline(method, recording.sample_rate, start=recording.start, level=level)
+        parts = [pipeline.push(block) for block in _blocks(method, recording, progress)]
+        rows = Judged.joined([*parts, pipeline.flush()])
+        first, second = recording.channels
+        return self.answer(pipeline, rows, rows, recording.name, (first, second), recording.sample_rate)
+
+    @property
+    def frame_by_frame(self) -> bool:
+        """Whether frames have the same answer to the bit whichever are asked for together: not by torch."""
+        return self._network is None or not isinstance(self._network.model, TorchModel)
+
+    def pipeline(
+        self,
+        method: Method,
+        sample_rate: int,
+        *,
+        start: float = 0.0,
+        level: float = 1.0,
+        ahead: float = math.inf,
+    ) -> Pipeline:
+        """From blocks at a sample rate to judged frames; see `Pipeline`."""
+        hop = self._hop(method)
+        return Pipeline(method, sample_rate, hop, start=start, level=level, ahead=ahead, smoothing=self.smoothing)
+
+    def answer(
+        self,
+        pipeline: Pipeline,
+        rows: Judged,
+        recent: Judged,
+        name: str,
+        channels: tuple[int, int],
+        sample_rate: int,
+    ) -> DelayEstimate:
+        """Judged frames as an answer, with one delay for all that the pipeline has seen.
+
+        Args:
+            recent: the frames that warnings are about.
+        """
+        method, total = pipeline.method, pipeline.total
+        whole = total.decode(method)
         whole_delay, whole_confidence = math.nan, 0.0
-        if answered:
-            whole = method.decode(tuple(part[None] / answered for part in total))
+        if whole is not None:
             whole_delay = float(whole.delay[0])
-            whole_confidence = float(whole.confidence[0]) * (1 - float(copied.sum()) / answered)
-        seconds = delay.astype(np.float64) / method.sample_rate
+            whole_confidence = float(whole.confidence[0]) * (1 - total.copied / total.answered)
+        seconds = rows.delay.astype(np.float64) / method.sample_rate
         whole_seconds = whole_delay / method.sample_rate
         whole_angle = self._angle(np.array([whole_seconds]))
         sources, weights = None, None
         if self.max_sources > 1:
-            sources, weights = peaks(curve, method.lags, min(self.max_sources, len(method.lags)))
-            sources[:, 0] = delay  # the same peak, read by the decoder
-            none = (weights < LEAST_WEIGHT) | np.isnan(delay)[:, None]
+            sources, weights = peaks(rows.curve, method.lags, min(self.max_sources, len(method.lags)))
+            sources[:, 0] = rows.delay  # the same peak, read by the decoder
+            none = (weights < LEAST_WEIGHT) | np.isnan(rows.delay)[:, None]
             sources[none], weights[none] = np.nan, 0.0
         return DelayEstimate(
-            source=recording.name,
+            source=name,
             method=self.method,
-            channels=(recording.channels[0], recording.channels[1]),
-            sample_rate=recording.sample_rate,
-            times=times,
-            delay_samples=seconds * recording.sample_rate,
+            channels=channels,
+            sample_rate=sample_rate,
+            times=rows.times,
+            delay_samples=seconds * sample_rate,
             delay_seconds=seconds,
             angle=self._angle(seconds),
-            confidence=confidence.astype(np.float64),
-            calibrated=method.calibrated,
-            lags=method.lags * (recording.sample_rate / method.sample_rate),
-            curve=curve.astype(np.float32),
+            confidence=rows.confidence.astype(np.float64),
+            calibrated=pipeline.calibrated,
+            lags=method.lags * (sample_rate / method.sample_rate),
+            curve=rows.curve,
             kind=method.kind,
             summary=DelaySummary(
-                delay_samples=whole_seconds * recording.sample_rate,
+                delay_samples=whole_seconds * sample_rate,
                 delay_seconds=whole_seconds,
                 angle=None if whole_angle is None else float(whole_angle[0]),
                 confidence=whole_confidence,
-                frames=len(delay),
-                answered=answered,
+                frames=total.frames,
+                answered=total.answered,
             ),
-            source_delays=None if sources is None else sources * (recording.sample_rate / method.sample_rate),
+            source_delays=None if sources is None else sources * (sample_rate / method.sample_rate),
             source_weights=weights,
-            warnings=tuple(self._warnings(method, delay, beyond, copied)),
+            warnings=tuple(self._warnings(method, recent)),
         )
 
     def explain(
@@ -257,7 +251,10 @@ class DelayEstimator:
         sums = np.zeros((-(-count // together) + 1, len(method.frequencies)))
         frames_of = np.zeros(len(sums))
         first = 0
-        for frames, heard in self._batches(method, recording, progress):
+        level = _level(method, recording)
+        blocks = resampled(_blocks(method, recording, progress), recording.sample_rate, method.sample_rate)
+        for given in framed(blocks, method.frame, self._hop(method)):
+            frames, heard = prepared(method, given, level)
             column = (first + np.flatnonzero(heard)) // together
             np.add.at(sums, column, method.reliability(frames[heard]))
             np.add.at(frames_of, column, 1)
@@ -270,7 +267,7 @@ class DelayEstimator:
         with np.errstate(invalid="ignore"):
             weight = (sums / frames_of[:, None])[:columns].astype(np.float32)
         known = method.frequencies <= min(recording.sample_rate, method.sample_rate) / 2
-        times = self._times(method, recording, first)
+        times = centres(method, self._hop(method), 0, first, recording.start)
         middles = [float(times[i : i + together].mean()) for i in range(0, first, together)]
         return Explanation(
             source=recording.name,
@@ -280,7 +277,8 @@ class DelayEstimator:
             weight=weight[:, known],
         )
 
-    def _warnings(self, method: Method, delay: Floats, beyond: Floats, copied: npt.NDArray[np.bool_]) -> Iterator[str]:
+    def _warnings(self, method: Method, rows: Judged) -> Iterator[str]:
+        _, _, delay, _, beyond, copied = rows
         answered = max(1, int(np.isfinite(delay).sum()))
         milliseconds = 1000 / method.sample_rate
         if method.remark is not None:
@@ -308,40 +306,11 @@ class DelayEstimator:
                     "they have no angle"
                 )
 
-    def _batches(
-        self, method: Method, recording: Recording, progress: Callable[[float], object] | None
-    ) -> Iterator[tuple[Frames, npt.NDArray[np.bool_]]]:
-        """Frames as the method wants them, and which of them are not silent. Shape: (batch, 2, frame), (batch,)"""
-        if recording.duration * method.sample_rate < method.frame:
-            raise InputError(
-                f"{recording.name} has {recording.samples} samples ({recording.duration:.3f} s), less than a frame "
-                f"({method.frame / method.sample_rate:.3f} s): give a longer recording or a shorter frame"
-            )
-        hop = self._hop(method)
-        level = _channel_1_level(recording) if method.scaling == "utterance" else 1.0
-        blocks = resampled(recording.blocks(), recording.sample_rate, method.sample_rate)
-        done = 0
-        for frames in framed(blocks, method.frame, hop):
-            # What counts as sound is what changes: a constant offset is silence too.
-            power = np.var(frames, axis=-1, dtype=np.float64)
-            heard = (np.sqrt(power.mean(axis=-1)) >= SILENCE) & (np.sqrt(power) >= DEAD).all(axis=-1)
-            if method.scaling == "frame":
-                frames = at_unit_level(frames)
-            elif method.scaling == "utterance":
-                frames = frames / frames.dtype.type(level)
-            yield frames, heard
-            done += len(frames)
-            if progress is not None:
-                progress(min(1.0, (done * hop + method.frame) / (recording.duration * method.sample_rate)))
-
     def _hop(self, method: Method) -> int:
         return max(1, round(self.hop * method.sample_rate))
 
-    def _times(self, method: Method, recording: Recording, frames: int) -> npt.NDArray[np.float64]:
-        """Centres of the frames in seconds."""
-        return recording.start + (np.arange(frames) * self._hop(method) + method.frame / 2) / method.sample_rate
-
-    def _method(self, sample_rate: int) -> Method:
+    def method_at(self, sample_rate: int) -> Method:
+        """The method for recordings at a rate."""
         if self._network is not None:
             return self._network.limited(sample_rate, self.max_delay, self.frame)
         frame = round((self.frame or DEFAULT_FRAME) * sample_rate)
@@ -366,18 +335,6 @@ class DelayEstimator:
         return np.where(np.abs(sine) > slack, np.nan, np.degrees(np.arcsin(np.clip(sine, -1, 1))))
 
 
-def at_unit_level(frames: Frames) -> Frames:
-    """Frames without large constant offsets, both channels divided by their joint RMS. Shape: (batch, 2, n) -> same"""
-    mean = frames.mean(axis=-1, keepdims=True, dtype=np.float64)
-    spread = frames.std(axis=-1, keepdims=True, dtype=np.float64)
-    # Sound has a small mean of its own, which networks know. Of a large one a hundredth is left: with nothing left, the
-    # lowest bin would have no phase but that of rounding.
-    offset = np.where(np.abs(mean) > 0.1 * spread, 0.99 * mean, 0.0).astype(frames.dtype)
-    centred = frames - offset
-    joint = np.sqrt(np.mean(np.square(centred, dtype=np.float64), axis=(1, 2), keepdims=True))
-    return np.asarray(centred / np.maximum(joint, SILENCE / 2).astype(frames.dtype))
-
-
 def _opened(
     source: Any, sample_rate: int | None, channels: Sequence[int], start: float | None, end: float | None, other: Any
 ) -> Recording:
@@ -392,36 +349,27 @@ def _opened(
     return recording
 
 
-def _estimate_batch(
-    method: Method, frames: Frames, heard: npt.NDArray[np.bool_]
-) -> tuple[tuple[Frames, ...], tuple[npt.NDArray[Any], ...]]:
-    """Of each frame: curve, delay, confidence, a delay beyond the possible ones, whether one channel is a copy of the
-    other; and the evidence of those that are not silent."""
-    curve = np.zeros((len(frames), len(method.lags)), dtype=np.float32)
-    if method.kind == "posterior":
-        curve += 1 / len(method.lags)
-    delay, beyond = np.full((2, len(frames)), np.nan)
-    confidence = np.zeros(len(frames))
-    copied = np.zeros(len(frames), dtype=bool)
-    evidence: tuple[npt.NDArray[Any], ...] = ()
-    if heard.any():
-        evidence = method.evidence(frames[heard])
-        curve[heard], delay[heard], confidence[heard], beyond[heard] = method.decode(evidence)
-        copied[heard] = _one_is_a_copy(frames[heard])
-        confidence[copied] = 0.0
-    return (curve, delay, confidence, beyond, copied), evidence
+def _blocks(
+    method: Method, recording: Recording, progress: Callable[[float], object] | None
+) -> Iterator[npt.NDArray[np.floating[Any]]]:
+    """The blocks of a recording that is long enough; what is done is said when the next one is asked for."""
+    if recording.duration * method.sample_rate < method.frame:
+        raise InputError(
+            f"{recording.name} has {recording.samples} samples ({recording.duration:.3f} s), less than a frame "
+            f"({method.frame / method.sample_rate:.3f} s): give a longer recording or a shorter frame"
+        )
+    done = 0
+    for block in recording.blocks():
+        yield block
+        done += block.shape[1]
+        if progress is not None:
+            progress(done / recording.samples)
 
 
-def _one_is_a_copy(frames: Frames) -> npt.NDArray[np.bool_]:
-    """Whether the channels are the same but for a gain. Shape: (batch, 2, frame) -> (batch,)"""
-    first, second = frames[:, 0].astype(np.float64), frames[:, 1].astype(np.float64)
-    product = (first * second).sum(axis=-1) ** 2
-    power = (first**2).sum(axis=-1) * (second**2).sum(axis=-1)
-    return np.asarray(product >= (1 - COPIED) * power)
-
-
-def _channel_1_level(recording: Recording) -> float:
-    """Standard deviation of channel 1 over the whole recording."""
+def _level(method: Method, recording: Recording) -> float:
+    """Standard deviation of channel 1 over the whole recording, where the method asks for it."""
+    if method.scaling != "utterance":
+        return 1.0
     count, total, squares = 0, 0.0, 0.0
     for block in recording.blocks():
         count += block.shape[1]

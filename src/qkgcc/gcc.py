@@ -120,7 +120,7 @@ def weighted_spectrum(
         g11, g22, cross = averaged_spectra(frames, segment or segment_length(frames.shape[-1], max_lag))
     else:
         spectra = _rfft(xp, frames, 2 * scipy.fft.next_fast_len(frames.shape[-1], real=True))
-        cross = spectra[..., 0, :] * xp.conj(spectra[..., 1, :])
+        cross = _cross(xp, spectra[..., 0, :], spectra[..., 1, :])
     magnitude = xp.abs(cross)
     if weighting == "cc":
         weight = xp.ones_like(magnitude)
@@ -145,7 +145,7 @@ def weighted_spectrum(
         weight = weight * xp.asarray(inside, dtype=magnitude.dtype, device=device(magnitude))
     total = _two_sided_sum(xp, magnitude * weight)
     # A silent frame has no weights to scale by; its spectrum stays 0.
-    return cross * (weight * (length / xp.where(total > 0, total, xp.ones_like(total))))
+    return _weighted(cross, weight * (length / xp.where(total > 0, total, xp.ones_like(total))))
 
 
 def averaged_spectra(frames: Array, segment: int) -> tuple[Array, Array, Array]:
@@ -161,7 +161,7 @@ def averaged_spectra(frames: Array, segment: int) -> tuple[Array, Array, Array]:
     first, second = spectra[..., 0, :, :], spectra[..., 1, :, :]
     g11 = xp.mean(xp.real(first) ** 2 + xp.imag(first) ** 2, axis=-2)
     g22 = xp.mean(xp.real(second) ** 2 + xp.imag(second) ** 2, axis=-2)
-    return g11, g22, xp.mean(first * xp.conj(second), axis=-2)
+    return g11, g22, xp.mean(_cross(xp, first, second), axis=-2)
 
 
 def segment_length(frame: int, max_lag: int) -> int:
@@ -198,6 +198,28 @@ def curve(circular: Array, max_lag: int) -> Array:
 def _rfft(xp: Any, x: Array, n: int) -> Array:
     # scipy.fft keeps float32 and is faster than numpy.fft.
     return scipy.fft.rfft(x, n=n) if is_numpy_array(x) else xp.fft.rfft(x, n=n)
+
+
+# NumPy's product of complex numbers rounds the last ones of an array in another way than the others. In real numbers,
+# a frame has the same spectrum to the bit whichever frames stand beside it.
+
+
+def _cross(xp: Any, first: Array, second: Array) -> Array:
+    """first conj(second)"""
+    if not is_numpy_array(first):
+        return first * xp.conj(second)
+    product = np.empty_like(first)
+    product.real = first.real * second.real + first.imag * second.imag
+    product.imag = first.imag * second.real - first.real * second.imag
+    return product
+
+
+def _weighted(spectrum: Array, weight: Array) -> Array:
+    """A complex spectrum times real weights."""
+    if not is_numpy_array(spectrum):
+        return spectrum * weight
+    pairs = spectrum.view(spectrum.real.dtype).reshape(*spectrum.shape, 2)
+    return (pairs * weight[..., None]).view(spectrum.dtype)[..., 0]
 
 
 def _floored(xp: Any, power: Array, floor: float = _FLOOR) -> Array:

@@ -324,26 +324,45 @@ class Network:
         beyond, elsewhere = self._elsewhere(logits)
         return decoding.Decoded(posterior, delay, self.trust * confidence * (1 - elsewhere), beyond)
 
+    @property
+    def context(self) -> float:
+        return decoding.WINDOW if self._curves is not None else 0.0
+
     def in_context(
-        self, posterior: npt.NDArray[Any], delay: Floats, confidence: Floats, beyond: Floats, times: Floats
+        self,
+        posterior: npt.NDArray[Any],
+        delay: Floats,
+        confidence: Floats,
+        beyond: Floats,
+        times: Floats,
+        wanted: slice | None = None,
+        ahead: float = decoding.WINDOW,
     ) -> Floats:
         """Confidences of the frames of a recording, with what the frames around each say of its delay.
 
         Those that have none around them keep their own, and so do those whose best delay is an impossible one.
-        Shape: (T, L), (T,), (T,), (T,), (T,) -> (T,)
         """
-        curves = self._curves
+        curves, asked = self._curves, wanted or slice(None)
+        result = confidence[asked].copy()
         if curves is None:
-            return confidence
+            return result
         reach = TOLERANCE * self.sample_rate
         frame = self.frame / self.sample_rate
-        support = decoding.support(posterior, self.lags, delay, times, tolerance=reach, frame=frame)
+        support = decoding.support(
+            posterior, self.lags, delay, times, tolerance=reach, frame=frame, wanted=asked, ahead=ahead
+        )
+        posterior, delay, beyond = posterior[asked], delay[asked], beyond[asked]
         chosen = np.isfinite(support.agreeing) & np.isnan(beyond)
-        result = confidence.copy()
         for rows in np.array_split(np.flatnonzero(chosen), 1 + len(delay) // decoding.ROWS):
             own = decoding.probability_near(posterior[rows], self.lags, delay[rows], reach)
             result[rows] = self.trust * curves(own, decoding.Support(*(part[rows] for part in support)))
         return result
+
+    def read(self, posterior: Floats) -> tuple[Floats, Floats]:
+        """Delays of posteriors over the possible delays, and their own probabilities. Shape: (T, L) -> (T,), (T,)"""
+        delay = np.clip(decoding.DECODERS[self.decoder](posterior, self.lags), -self.limit, self.limit)
+        near = decoding.probability_near(posterior, self.lags, delay, TOLERANCE * self.sample_rate)
+        return delay, self.trust * near
 
     def _elsewhere(self, logits: npt.NDArray[Any]) -> tuple[Floats, Floats]:
         """The best delay of all and its probability, where it is impossible and more likely than not; else NaN and 0.
@@ -362,8 +381,7 @@ class Network:
         return stated if self._curves is None else self._curves.alone(stated)
 
     @cached_property
-    def _possible(self) -> npt.NDArray[np.bool_]:
+    def _possible(self) -> slice:
+        """Which candidates are. No mask: its rows would lie crosswise in memory, and be summed in another order."""
         spare = (len(self.candidates) - len(self.lags)) // 2
-        within = np.zeros(len(self.candidates), dtype=bool)
-        within[spare : spare + len(self.lags)] = True
-        return within
+        return slice(spare, spare + len(self.lags))

@@ -53,7 +53,8 @@ def _between_samples(xp: Any, circular: Any, whole: Any, interpolation: str) -> 
         return lag + _vertex(xp, _neighbours(xp, circular, whole, 1))
     reach = min(_REACH, circular.shape[-1] // 2 - 1)
     kernel = xp.asarray(_sinc_kernel(reach), dtype=circular.dtype, device=device(circular))
-    fine = _neighbours(xp, circular, whole, reach) @ kernel
+    # A product for each: one for all would round a correlation by how many stand beside it.
+    fine = (_neighbours(xp, circular, whole, reach)[..., None, :] @ kernel)[..., 0, :]
     best = xp.argmax(fine[..., 1:-1], axis=-1) + 1
     offset = xp.astype(best - _STEPS, circular.dtype)
     three = xp.arange(-1, 2, device=device(circular))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,7 @@ PROBE_KEY = "qkgcc-probe"
 """The metadata key of the logits of a probe frame, JSON: numbers that only these weights give."""
 PROBE_TOLERANCE = 1e-3
 """Of the largest logit: more than processors differ, less than damage makes."""
-_BATCH = 16  # frames at once: their maps stay in a core's cache
+_BATCH = 16  # frames whose spectra are made at once
 
 
 def probe_frames(count: int, frame: int) -> npt.NDArray[np.float32]:
@@ -52,13 +54,18 @@ class OnnxModel:
 
     def __init__(self, path: Path, *, threads: int = 0) -> None:
         """Args:
-        threads: of onnxruntime; 0: as many as there are cores.
+        threads: frames at a time; 0: as many as there are cores.
+
+        A frame is run alone and by one thread: several frames at once, or several threads for one, would round it
+        by what stands beside it. So it has the same answer to the bit in a recording, in a stream and on any number of
+        cores.
         """
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3  # what matters comes as an exception
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads = 1
+        self._threads = threads or os.cpu_count() or 1
         try:
             self.session: onnxruntime.InferenceSession = onnxruntime.InferenceSession(
                 str(path), options, providers=["CPUExecutionProvider"]
@@ -137,15 +144,22 @@ class OnnxModel:
         window = int(self._options["window"])
         terms = int(mask.sum()) * (windows.count(frames.shape[-1], window) if window else 1)
         steering = steering_matrix(card.dft, self._options["pool"], center, self.step, count + 2 * self._spare, terms)
-        found: list[Any] = []
+
+        def run(spectra: npt.NDArray[np.float32]) -> Any:
+            inputs = {"spectra": spectra[None], "bins": mask, "steering": steering}
+            try:
+                return self.session.run([output], inputs, self._run)[0]
+            except Exception as error:  # see above
+                reason = str(error).strip().splitlines()[0]
+                raise InputError(f"{card.name} could not be run, its file is damaged ({reason})") from None
+
+        every: list[npt.NDArray[np.float32]] = []
         for first in range(0, len(frames), _BATCH):
             part = frames[first : first + _BATCH].astype(np.float32, copy=False)
             part = windows.cut(part, window) if window else part[:, :, None]  # (batch, 2, windows, n)
             spectra = scipy.fft.rfft(part.swapaxes(1, 2), n=card.dft)
-            inputs = {"spectra": np.stack([spectra.real, spectra.imag], axis=3), "bins": mask, "steering": steering}
-            try:
-                found += self.session.run([output], inputs, self._run)
-            except Exception as error:  # see above
-                reason = str(error).strip().splitlines()[0]
-                raise InputError(f"{card.name} could not be run, its file is damaged ({reason})") from None
-        return np.concatenate(found)
+            every += list(np.stack([spectra.real, spectra.imag], axis=3))
+        if self._threads == 1 or len(every) == 1:
+            return np.concatenate([run(one) for one in every])
+        with ThreadPoolExecutor(min(self._threads, len(every))) as pool:
+            return np.concatenate(list(pool.map(run, every)))

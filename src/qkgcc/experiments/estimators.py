@@ -12,7 +12,8 @@ import numpy.typing as npt
 from qkgcc import gcc
 from qkgcc.classical import TAPER, Classical
 from qkgcc.decoding import peaks
-from qkgcc.estimate import LEAST_WEIGHT, Frames, Method, at_unit_level
+from qkgcc.estimate import LEAST_WEIGHT
+from qkgcc.evidence import Frames, Method, at_unit_level
 from qkgcc.experiments.framesets import FRAME, RATE, FrameSet
 from qkgcc.neural import Model, Network
 from qkgcc.peaks import INTERPOLATIONS

@@ -33,7 +33,7 @@ from qkgcc.confidence import TOLERANCE
 from qkgcc.data.benchmark import SNRS, T60S, Benchmark
 from qkgcc.data.general_benchmark import GeneralBenchmark
 from qkgcc.errors import InputError
-from qkgcc.estimate import Method
+from qkgcc.evidence import Method
 from qkgcc.experiments import estimators, framesets, results
 from qkgcc.experiments.framesets import RATE, FrameSet
 from qkgcc.provenance import commit

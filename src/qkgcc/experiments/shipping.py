@@ -27,7 +27,7 @@ from qkgcc.confidence import TOLERANCE
 from qkgcc.data.banks import Bank
 from qkgcc.decoding import DECODERS, Support
 from qkgcc.errors import InputError
-from qkgcc.estimate import at_unit_level
+from qkgcc.evidence import at_unit_level
 from qkgcc.experiments.framesets import RATE, FrameSet
 from qkgcc.experiments.unseen import unseen_recordings
 from qkgcc.methods import WEIGHTS

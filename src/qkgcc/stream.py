@@ -1,0 +1,146 @@
+"""Delays of sound that is still coming: blocks of any size in, frames out as they complete.
+
+    estimator = DelayEstimator(spacing=0.2)
+    stream = DelayStream(estimator, sample_rate=48000)
+    for block in microphone:  # (2, any number of samples)
+        answer = stream.push(block)  # the frames that this block completed, perhaps none
+
+Whatever the blocks, delays, curves and times are those that the estimator finds in the whole recording, to the bit:
+both go through one `Pipeline`. A network's confidence in a recording counts the frames up to a second around each. A
+stream that answers at once knows those before; with `lookahead=1` it waits for those after too, and the confidence is
+the recording's to the bit as well.
+"""
+
+import copy
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc.audio import Samples, as_floats, check_finite, check_rate
+from qkgcc.errors import InputError
+from qkgcc.estimate import DelayEstimator
+from qkgcc.evidence import Judged
+from qkgcc.results import DelayEstimate
+
+RECENT = 1000
+"""Frames that the warnings of a stream are about, at most: the last ones."""
+
+
+class DelayStream:
+    """A `DelayEstimator` at work on sound that is still coming. It needs the same little memory however long it runs.
+
+    Args:
+        sample_rate: of all blocks.
+        lookahead: seconds after a frame that are waited for, up to 1, so that the frames there count for its
+            confidence. Only networks do, and not with smoothing: how far that looks ahead is the estimator's option.
+
+    >>> from qkgcc import DelayEstimator
+    >>> x = np.random.default_rng(0).standard_normal(16007)
+    >>> stream = DelayStream(DelayEstimator("phat", spacing=0.2), sample_rate=16000)
+    >>> answer = stream.push(np.stack([x[:3000], x[7:3007]]))
+    >>> answer.times, answer.delay_samples.round(1)
+    (array([0.064]), array([7.]))
+    """
+
+    def __init__(self, estimator: DelayEstimator, sample_rate: int, *, lookahead: float = 0.0) -> None:
+        if not 0 <= lookahead <= 1:
+            raise InputError(f"the lookahead is {lookahead:g} s; expected 0 (answer at once) to 1 (all that counts)")
+        self.estimator = estimator
+        self.sample_rate = check_rate(sample_rate)
+        self.lookahead = lookahead
+        method = estimator.method_at(self.sample_rate)
+        if method.scaling == "utterance":
+            raise InputError(
+                f"{estimator.method} is scaled by the level of a whole recording, which a stream has not heard: take "
+                "one of `qkgcc methods`"
+            )
+        if not estimator.frame_by_frame:
+            raise InputError(f"a stream runs networks as ONNX: `qkgcc export {estimator.method}` makes one")
+        self._fresh = estimator.pipeline(method, self.sample_rate, ahead=lookahead)
+        self.reset()
+
+    @property
+    def latency(self) -> float:
+        """Seconds after the last sample of a frame until it is answered, at most; the frame itself comes on top."""
+        return self._fresh.latency
+
+    def reset(self) -> None:
+        """Forget all that was heard: the next block is the first one, at 0 s."""
+        self._pipeline = self._fresh.copy()
+        self._recent = Judged.none(len(self._fresh.method.lags))
+        self._nothing: tuple[int, DelayEstimate | None] = (
+            -1,
+            None,
+        )  # the answer without frames, when so many had been heard
+        self._samples = 0
+        self._dtype: np.dtype[Any] | None = None
+        self._ended = False
+
+    def copy(self) -> "DelayStream":
+        """Another stream that has heard the same and goes its own way from here."""
+        twin = copy.copy(self)
+        twin._pipeline = self._pipeline.copy()
+        return twin
+
+    def push(self, block: npt.ArrayLike, sample_rate: int | None = None) -> DelayEstimate:
+        """The frames that are complete with this block, and one delay for all until now.
+
+        A block that cannot be used is an `InputError`; nothing of it is taken, and the stream goes on with the next.
+
+        Args:
+            block: whole numbers or floats, as for an estimator. Shape: (2, n), n may be 0
+            sample_rate: of the block, if it is known: another one than the stream's is an error.
+        """
+        samples = self._checked(block, sample_rate)
+        pipeline = self._pipeline.copy()
+        rows = pipeline.push(samples)  # if that is interrupted, the stream is as it was
+        self._pipeline, self._dtype = pipeline, np.asarray(block).dtype
+        self._samples += samples.shape[1]
+        return self._answer(rows)
+
+    def flush(self) -> DelayEstimate:
+        """The frames that were waited for: the stream ends here, as a recording does, and only `reset` goes on."""
+        self._check_open()
+        pipeline = self._pipeline.copy()
+        rows = pipeline.flush()
+        self._pipeline, self._ended = pipeline, True
+        return self._answer(rows)
+
+    def _answer(self, rows: Judged) -> DelayEstimate:
+        seen = self._pipeline.total.frames
+        before, nothing = self._nothing
+        if nothing is not None and before == seen and not len(rows.delay):
+            return nothing  # most blocks complete no frame
+        self._recent = Judged.joined([self._recent, rows]).part(slice(-RECENT, None))
+        answer = self.estimator.answer(self._pipeline, rows, self._recent, "the stream", (0, 1), self.sample_rate)
+        if not len(rows.delay):
+            self._nothing = seen, answer
+        return answer
+
+    def _checked(self, block: npt.ArrayLike, sample_rate: int | None) -> Samples:
+        self._check_open()
+        if sample_rate is not None and sample_rate != self.sample_rate:
+            raise InputError(
+                f"a block at {sample_rate} Hz in a stream at {self.sample_rate} Hz: begin another stream for it"
+            )
+        try:
+            given = np.asarray(block)
+        except ValueError:  # a list of channels of unequal lengths
+            raise InputError("the channels of a block have unequal lengths: give both the same") from None
+        if given.ndim != 2 or given.shape[0] != 2 or given.dtype.kind not in "iuf":
+            hint = ": transpose it" if given.ndim == 2 and given.shape[1] == 2 else ""
+            raise InputError(
+                f"a block of shape {given.shape}, {given.dtype}; a stream takes 2 channels, shape (2, samples){hint}"
+            )
+        if self._dtype is not None and given.dtype != self._dtype:
+            raise InputError(
+                f"a block of {given.dtype} in a stream of {self._dtype}: their full scales may differ, convert it"
+            )
+        samples = as_floats(given)
+        check_finite(samples, "the stream", (0, 1), self.sample_rate, self._samples / self.sample_rate)
+        return samples
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise InputError("the stream has ended: reset() begins another")
