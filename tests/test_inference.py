@@ -153,7 +153,7 @@ def test_other_networks_need_torch(tmp_path: Path) -> None:
 
 
 def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
-    model, path = saved(OPTIONS, tmp_path)
+    _model, path = saved(OPTIONS, tmp_path)
     _, arrays = files.read(path)
     card = steered_card(options=dataclasses.asdict(replace(OPTIONS, blocks=1)), dft=OPTIONS.dft, delays=OPTIONS.delays)
     from safetensors.numpy import save_file
