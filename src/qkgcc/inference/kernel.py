@@ -26,16 +26,16 @@ _MOST_POINTERS = 1 << 16
 
 Floats32 = npt.NDArray[np.float32]
 
-_NUMBERS = """
-    windows bins numbers heads radius pool channels window_kernel kernel gate_window_kernel gate_kernel
-    maps blocks block_channels coarse block_window_kernel block_kernel delay_channels delay_kernel
-    logit_kernel
-""".split()
-_ARRAYS = """
-    turn shift floor plain by_query by_key by_both local local_bias evidence mix mix_bias gate gate_bias
-    down down_bias along along_bias across across_bias up up_bias first first_bias second second_bias
-    last last_bias
-""".split()
+_NUMBERS = [
+    "windows", "bins", "numbers", "heads", "radius", "pool", "channels", "window_kernel", "kernel",
+    "gate_window_kernel", "gate_kernel", "maps", "blocks", "block_channels", "coarse", "block_window_kernel",
+    "block_kernel", "delay_channels", "delay_kernel", "logit_kernel",
+]  # fmt: skip
+_ARRAYS = [
+    "turn", "shift", "floor", "plain", "by_query", "by_key", "by_both", "local", "local_bias", "evidence", "mix",
+    "mix_bias", "gate", "gate_bias", "down", "down_bias", "along", "along_bias", "across", "across_bias", "up",
+    "up_bias", "first", "first_bias", "second", "second_bias", "last", "last_bias",
+]  # fmt: skip
 
 
 class _Network(ctypes.Structure):
@@ -108,7 +108,7 @@ class Kernel:
         return packed
 
     def _groups(self, weight: Floats32) -> Floats32:
-        """In the order that a block of outputs reads them. Shape: (outputs, ...) -> (groups, inputs, outputs of each)"""
+        """In the order that a block of outputs reads them. Shape: (outputs, ...) -> (groups, inputs, each)"""
         rows = weight.reshape(len(weight), -1)
         padded = np.pad(rows, ((0, -len(rows) % self._outputs), (0, 0)))
         return np.ascontiguousarray(padded.reshape(-1, self._outputs, rows.shape[1]).swapaxes(1, 2))

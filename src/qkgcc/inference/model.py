@@ -95,8 +95,8 @@ class SteeredModel:
     def _run(self, what: str, spectra: npt.NDArray[np.complex64], usable: Floats32, steering: Floats32) -> Floats32:
         if self._kernel is not None:
             return self._kernel(spectra, usable, steering, what)
-        evidence = plain.evidence(self._shape, self._folded, spectra, usable)
+        # Frame by frame: matrix products of several would round each by what stands beside it.
+        found = [plain.evidence(self._shape, self._folded, frame[None], usable) for frame in spectra]
         if what == "logits":
-            return plain.logits(self._folded, evidence, steering).astype(np.float32)
-        reliability: Floats32 = np.linalg.norm(evidence, axis=(1, 2)).astype(np.float32)
-        return reliability
+            return np.concatenate([plain.logits(self._folded, one, steering) for one in found]).astype(np.float32)
+        return np.concatenate([np.linalg.norm(one, axis=(1, 2)) for one in found]).astype(np.float32)
