@@ -33,7 +33,7 @@ from qkgcc.card import KEY, Card
 from qkgcc.errors import InputError
 from qkgcc.estimate import DEAD, SILENCE
 from qkgcc.models.graph import Graph, save, value
-from qkgcc.runtime import DELAYS_KEY, OnnxModel, SteeredSizes
+from qkgcc.runtime import DELAYS_KEY, StandaloneModel, SteeredSizes, load
 from qkgcc.steering import steering_matrix
 
 SIGN = "positive: channel 0 of the frames hears the source later"
@@ -46,8 +46,10 @@ _LEVELS = {
 
 def read_network(path: Path) -> tuple[onnx.GraphProto, Card]:
     """The graph and the card of a file that `qkgcc.models.export` wrote, such as the pretrained ones."""
-    card = OnnxModel(path, threads=1).card  # checks the file, too
-    return onnx.load(path).graph, card
+    model = load(path, threads=1)  # checks the file, too
+    if isinstance(model, StandaloneModel):
+        raise InputError(f"{path} is a standalone file already: export from the network's name or its checkpoint")
+    return onnx.load(path).graph, model.card
 
 
 def frozen_delays(card: Card, max_delay: float, step: float | None = None) -> tuple[float, ...]:
@@ -74,14 +76,13 @@ def export(network: onnx.GraphProto, card: Card, path: Path, delays: Sequence[fl
     graph = standalone_graph(network, card, delays)
     free = any(one.name == "delays" for one in graph.input)
     seconds = [delay / card.sample_rate for delay in (card.delays if delays is None else delays)]
-    step = (seconds[1] - seconds[0]) if len(seconds) > 1 else SteeredSizes.of(card).step / card.sample_rate
     metadata = {
         KEY: card.to_json(),
         "sample_rate": str(card.sample_rate),
         "frame": str(card.frame),
         "unit": "seconds",
         "sign": SIGN,
-        "step": repr(step),
+        "step": repr(SteeredSizes.of(card).step / card.sample_rate),
         "delays_are": "any, a step apart; those that the network was trained on are listed" if free else "fixed",
         DELAYS_KEY: json.dumps(seconds),
         "frames": f"(batch, 2, {card.frame}) float32 at {card.sample_rate} Hz, {_LEVELS[card.scaling]}",
