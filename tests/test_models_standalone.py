@@ -1,6 +1,7 @@
 """A standalone file gives torch's logits from raw samples, in any program that has an ONNX runtime."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -310,3 +311,17 @@ main()
         )
         assert done.returncode == 2
         assert "exporting a checkpoint needs torch and onnx: pip install 'qkgcc[train]'" in done.stderr
+
+
+def test_the_documented_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[1] / "docs" / "onnx.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    graph, card = standalone.read_network(WEIGHTS / "general.onnx")
+    standalone.export(graph, card, tmp_path / "model.onnx")
+    sound = np.random.default_rng(0).standard_normal(8005)
+    soundfile.write(tmp_path / "talk.wav", 0.1 * np.stack([sound[:-5], sound[5:]], axis=1), RATE)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, np.ndarray] = {}
+    exec(program, names)
+    np.testing.assert_allclose(names["seconds"] * RATE, 5, atol=1e-3)
+    assert len(names["seconds"]) == 6

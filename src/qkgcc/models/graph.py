@@ -43,7 +43,7 @@ class Graph:
         key = (array.dtype.str, array.tobytes(), array.shape)
         if key not in self._shared:
             self._shared[key] = f"{self.prefix}c{len(self.constants)}"
-            self.constants.append(numpy_helper.from_array(np.ascontiguousarray(array), self._shared[key]))
+            self.constants.append(numpy_helper.from_array(array.copy(order="C"), self._shared[key]))
         return self._shared[key]
 
     def add(self, operator: str, *inputs: Any, output: str | None = None, **attributes: Any) -> str:

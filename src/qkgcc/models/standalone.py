@@ -10,7 +10,7 @@ Around the graph of `qkgcc.models.export` stands what NumPy does for this packag
   estimator calls silence has logits of 0, a posterior that is the same for every delay.
 - Windows, and their spectra. ``n = N2 n1 + n2`` and ``k = k1 + N1 k2`` make a transform of length N = N1 N2 a product
   with a matrix of N1 columns, a turn of each number, and a product with one of N2 columns (Cooley and Tukey). The
-  operator DFT takes three times as long, and GPUs in browsers have none (docs/onnx.md).
+  operator DFT takes about twice as long, and GPUs in browsers have none (docs/onnx.md).
 - Steering. The delays are `step` apart, as the network's convolutions along them want it, and so are the spare ones
   that are added at both ends. Of what is given, only the middle between the first and the last delay and their number
   count: a graph cannot refuse uneven ones. Angles are reduced to one turn before their sine is taken, for float32's
@@ -100,7 +100,7 @@ def standalone_graph(network: onnx.GraphProto, card: Card, delays: Sequence[floa
     bins = card.dft // 2 + 1
     level, audible = _level(build, "frames", card.scaling)
     cut = _windows(build, level, card)
-    _transform(build, cut, card, output="spectra")
+    transform(build, cut, card, output="spectra")
     build.constants.append(onnx.numpy_helper.from_array(np.ones(bins, dtype=np.float32), "bins"))
     inputs = [value("frames", ["batch", 2, card.frame], f"{card.sample_rate} Hz, {_LEVELS[card.scaling]}")]
     lags: int | str = len(card.delays)
@@ -164,7 +164,7 @@ def _windows(build: Graph, frames: str, card: Card) -> str:
     return build.add("Mul", both, windows.taper(window))
 
 
-def _transform(build: Graph, x: str, card: Card, output: str) -> str:
+def transform(build: Graph, x: str, card: Card, output: str) -> str:
     """Real and imaginary parts of zero-padded spectra.
 
     Shape: (batch, windows, 2, n) -> (batch, windows, 2, 2, bins)
