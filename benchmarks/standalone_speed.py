@@ -159,8 +159,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = networks(Path(folder))
         notes = [
-            "Medians, one thread; ratios round by round, one frame at once. `runtime`: transforms and steering by NumPy,",
-            "at most 16 frames at once in any case; `standalone`: all of it inside the file; `frozen delays`: the",
+            "Medians, one thread; ratios round by round, one frame at once. `runtime`: transforms and steering by",
+            "NumPy, at most 16 frames at once in any case; `standalone`: all inside the file; `frozen delays`: the",
             "steering matrix is in the file, too.",
         ]
         write("standalone_speed", "Standalone ONNX files", COMMAND, list(rows[0]), rows, notes)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.reference
 import onnxruntime
 import pytest
 import soundfile
@@ -176,6 +177,13 @@ def test_the_file_describes_itself_with_standard_operators_only(path: Path) -> N
     assert said["sign"] == "positive: channel 0 of the frames hears the source later"
     np.testing.assert_allclose(np.array(json.loads(said["delays"])) * RATE, OPTIONS.delays)
     assert Card.from_json(said[KEY]).name == "tiny"
+
+
+def test_another_runtime_gives_the_same(path: Path) -> None:
+    frames, delays = noise(2, OPTIONS.frame), np.arange(-3, 4) / RATE
+    given = {"frames": frames, "delays": delays.astype(np.float32)}
+    (logits,) = onnx.reference.ReferenceEvaluator(str(path)).run(None, given)
+    np.testing.assert_allclose(logits, run(path, frames, np.arange(-3, 4)), atol=TOLERANCE)
 
 
 def test_it_is_quiet_when_it_is_opened(path: Path) -> None:
