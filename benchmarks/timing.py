@@ -35,7 +35,7 @@ def ratio(seconds: np.ndarray, reference: np.ndarray) -> float:
 
 
 def machine() -> dict[str, str]:
-    packages = ("numpy", "scipy", "torch", "pyroomacoustics")
+    packages = ("numpy", "scipy", "torch", "onnxruntime", "pyroomacoustics")
     return {
         "processor": _processor(),
         "python": platform.python_version(),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from qkgcc.calibration import KEY, Calibration, Curves
 from qkgcc.card import Card
@@ -29,6 +30,36 @@ OPTIONS = SteeredOptions(
     delay_channels=8,
 )
 ALONE = Calibration((0.0, 0.5, 1.0), (0.0, 0.4, 0.95))
+
+
+VARIANTS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "pooled": {"pool": 3, "projection": 5},
+    "raw offsets": {"split": False, "radius": 3},
+    "no neighbours": {"radius": 0},
+    "no magnitude": {"magnitude": False},
+    "half steps": {"step": 0.5},
+    "wide": {"radius": 40, "dft": 600},
+    "windows": {"window": 64, "dft": 64},
+    "surroundings": {"window": 64, "dft": 64, "blocks": 2, "block_channels": 6, "coarse": 4},
+    "surroundings, pooled": {"pool": 3, "projection": 5, "blocks": 1, "block_channels": 4, "coarse": 3},
+    "windows, pooled": {"window": 32, "dft": 64, "pool": 3, "projection": 5},
+}
+"""Options that an export has to know."""
+
+
+def as_trained(options: SteeredOptions) -> Steered:
+    """A network as after a training: no parameter and no statistic at its initial value."""
+    torch.manual_seed(0)
+    model = Steered(options).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+        for module in model.modules():
+            if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
+                module.running_mean.normal_()  # type: ignore[union-attr, operator]
+                module.running_var.uniform_(0.5, 2)  # type: ignore[union-attr, operator]
+    return model
 
 
 def steered_card(**changes: object) -> Card:

@@ -7,49 +7,19 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from torch import nn
 
-from networks import OPTIONS, steered_card
+from networks import OPTIONS, VARIANTS, as_trained, steered_card
 from qkgcc.errors import InputError
 from qkgcc.models.export import export
 from qkgcc.models.qkgcc import QKGCC
-from qkgcc.models.steered import Steered, SteeredOptions
 from qkgcc.neural import TorchModel
 from qkgcc.runtime import OnnxModel
-
-VARIANTS = {
-    "plain": {},
-    "pooled": {"pool": 3, "projection": 5},
-    "raw offsets": {"split": False, "radius": 3},
-    "no neighbours": {"radius": 0},
-    "no magnitude": {"magnitude": False},
-    "half steps": {"step": 0.5},
-    "wide": {"radius": 40, "dft": 600},
-    "windows": {"window": 64, "dft": 64},
-    "surroundings": {"window": 64, "dft": 64, "blocks": 2, "block_channels": 6, "coarse": 4},
-    "surroundings, pooled": {"pool": 3, "projection": 5, "blocks": 1, "block_channels": 4, "coarse": 3},
-    "windows, pooled": {"window": 32, "dft": 64, "pool": 3, "projection": 5},
-}
-
-
-def network(options: SteeredOptions) -> Steered:
-    """As after a training: no parameter and no statistic at its initial value."""
-    torch.manual_seed(0)
-    model = Steered(options).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-        for module in model.modules():
-            if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
-                module.running_mean.normal_()  # type: ignore[union-attr, operator]
-                module.running_var.uniform_(0.5, 2)  # type: ignore[union-attr, operator]
-    return model
 
 
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
 def test_logits_and_reliability_are_those_of_the_network(changes: dict[str, object], tmp_path: Path) -> None:
     options = replace(OPTIONS, **changes)  # type: ignore[arg-type]
-    model = network(options)
+    model = as_trained(options)
     card = steered_card(options=vars(options), dft=options.dft, delays=options.delays)
     export(model, card, tmp_path / "a.onnx")
     exported = OnnxModel(tmp_path / "a.onnx", threads=1)
@@ -72,7 +42,7 @@ def test_logits_and_reliability_are_those_of_the_network(changes: dict[str, obje
 @pytest.mark.parametrize("frame", [40, 200, 256, 610])
 def test_frames_of_any_length_are_cut_into_windows(frame: int, tmp_path: Path) -> None:
     options = replace(OPTIONS, window=64, dft=64)
-    model = network(options)
+    model = as_trained(options)
     card = steered_card(options=vars(options), dft=options.dft, delays=options.delays)
     export(model, card, tmp_path / "a.onnx")
     frames = torch.randn(3, 2, frame)
@@ -86,12 +56,12 @@ def test_frames_of_any_length_are_cut_into_windows(frame: int, tmp_path: Path) -
 
 def test_the_same_network_is_the_same_file(tmp_path: Path) -> None:
     for name in ("a.onnx", "b.onnx"):
-        export(network(OPTIONS), steered_card(), tmp_path / name)
+        export(as_trained(OPTIONS), steered_card(), tmp_path / name)
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
 
 
 def test_the_file_has_standard_operators_only(tmp_path: Path) -> None:
-    export(network(OPTIONS), steered_card(), tmp_path / "a.onnx")
+    export(as_trained(OPTIONS), steered_card(), tmp_path / "a.onnx")
     proto = onnx.load(tmp_path / "a.onnx")
     assert {node.domain for node in proto.graph.node} == {""}
     assert [(item.domain, item.version) for item in proto.opset_import] == [("", 20)]

@@ -367,7 +367,7 @@ def test_the_command_line_says_warnings_and_explains(paths: tuple[Path, Path], t
 
 def test_the_command_line_exports(paths: tuple[Path, Path], tmp_path: Path) -> None:
     runner = CliRunner()
-    result = runner.invoke(app, ["export", str(paths[0]), "--out", str(tmp_path / "mine.onnx")])
+    result = runner.invoke(app, ["export", str(paths[0]), "--form", "runtime", "--out", str(tmp_path / "mine.onnx")])
     assert result.exit_code == 0
     assert (tmp_path / "mine.onnx").read_bytes() == paths[1].read_bytes()
     result = runner.invoke(app, ["export", str(paths[0]), "--out", str(tmp_path / "mine.bin")])

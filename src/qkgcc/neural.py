@@ -46,6 +46,10 @@ class Model(Protocol):
         """Whether it can be asked for delays that it was not trained on."""
 
     @property
+    def any_frame(self) -> bool:
+        """Whether it takes frames of other lengths than the trained one."""
+
+    @property
     def step(self) -> float:
         """Samples between candidate delays."""
 
@@ -65,7 +69,7 @@ class TorchModel:
 
     def __init__(self, network: nn.Module, card: Card) -> None:
         self.card = card
-        self.any_delay = card.architecture == "steered"
+        self.any_delay = self.any_frame = card.architecture == "steered"
         if hasattr(network, "folded"):
             setattr(network, "folded", True)  # noqa: B010 - to mypy, every attribute is a module
         self.network = network.eval()
@@ -92,7 +96,7 @@ class TorchModel:
 
     def _sized(self, frame: int) -> nn.Module:
         """The network for frames of another length than the trained one, where it can take them."""
-        if not self.any_delay or frame == self.card.frame:
+        if not self.any_frame or frame == self.card.frame:
             return self.network
         sized: nn.Module = self.network.resized(frame=frame, dft=self.card.dft)  # type: ignore[operator]
         return sized
@@ -139,9 +143,9 @@ class Network:
         """
         model: Model
         if path.suffix.lower() == ONNX:
-            from qkgcc.runtime import OnnxModel
+            from qkgcc import runtime
 
-            model = OnnxModel(path)
+            model = runtime.load(path)
         else:
             try:
                 from qkgcc.models import checkpoint
@@ -219,7 +223,7 @@ class Network:
         card, rate = self.card, self.card.sample_rate
         if frame is None or round(frame * rate) == card.frame:
             return self
-        if not self.model.any_delay:
+        if not self.model.any_frame:
             raise InputError(f"{card.name} takes frames of {card.frame / rate:g} s, not {frame:g}: leave the frame out")
         shortest, longest = card.frame // 8, _LONGEST * card.frame if self._window else card.dft
         if not shortest <= round(frame * rate) <= longest:

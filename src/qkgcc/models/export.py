@@ -5,132 +5,72 @@
     steering  (2 rows, lags + 2 spare)      what steers evidence to each candidate delay, `qkgcc.steering`
     ->  logits (batch, lags), and on demand reliability (batch, rows): the size of each frequency's weighted evidence
 
-Transforms stay outside: NumPy has them, ONNX runtimes are slow at them. So do the candidate delays: any number of them,
-anywhere. All that depends on weights only is computed here once: the front end is folded (`qkgcc.models.folding`),
-batch normalizations are part of the convolutions beside them, and so is the split of the correlation into symmetric
-and antisymmetric offsets, a linear map before linear maps. The nodes are standard ones of opset 20.
+This is the form that the package runs. Transforms stay outside: NumPy has quick ones. So do the candidate delays: any
+number of them, anywhere. `qkgcc.models.standalone` puts both inside, for programs in other languages. All that depends
+on weights only is computed here once: the front end is folded (`qkgcc.models.folding`), batch normalizations are part
+of the convolutions beside them, and so is the split of the correlation into symmetric and antisymmetric offsets, a
+linear map before linear maps. The nodes are standard ones of opset 20.
 
 The graph is written node by node rather than traced: a dozen lines more, and what runs is what stands here.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import torch
-from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 from qkgcc.card import KEY, Card
 from qkgcc.errors import InputError
-from qkgcc.files import write_whole
 from qkgcc.models.folding import fold
+from qkgcc.models.graph import Graph, save, value
 from qkgcc.models.matching import TILE, center_symmetric_antisymmetric
+from qkgcc.models.qkgcc import QKGCC
 from qkgcc.models.steered import Steered
 from qkgcc.models.surroundings import Surroundings
-from qkgcc.runtime import DIGEST_KEY, NO_DIGEST, PROBE_KEY, probe_frames
+from qkgcc.runtime import PROBE_KEY, probe_frames
 
-OPSET = 20
-"""The first that has GELU."""
 _FEW = 2  # offsets to each side, up to which a product for each is quicker than a product of tiles
-_IR = 9  # of that opset: what runtimes of 2024 read
-
-Floats = npt.NDArray[np.float32]
 
 
 def export(model: Steered, card: Card, path: Path) -> None:
-    """Write the network of a card as ONNX, with the card in its metadata."""
-    graph = network_graph(model)
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=_IR)
-    proto.producer_name = "qkgcc"
-    with torch.no_grad():
-        known = model.cpu()(torch.from_numpy(probe_frames(1, card.frame)))[0]
-    properties = {KEY: card.to_json(), PROBE_KEY: json.dumps(known.tolist()), DIGEST_KEY: NO_DIGEST}
-    helper.set_model_props(proto, properties)
-    onnx.checker.check_model(proto, full_check=True)
-    content = proto.SerializeToString(deterministic=True)
-    content = content.replace(NO_DIGEST.encode(), hashlib.sha256(content).hexdigest().encode())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, lambda target: target.write_bytes(content))
-
-
-def network_graph(model: Steered) -> onnx.GraphProto:
-    """The network as it answers in eval mode, in float32."""
+    """Write the network of a card as ONNX, in the form that this package runs, with the card in its metadata."""
     if not isinstance(model, Steered):
         raise InputError(f"a {type(model).__name__} is no steered QK-GCC: only that one is exported")
+    with torch.no_grad():
+        known = model.cpu()(torch.from_numpy(probe_frames(1, card.frame)))[0]
+    save(network_graph(model), {KEY: card.to_json(), PROBE_KEY: json.dumps(known.tolist())}, path)
+
+
+def network_graph(model: Steered | QKGCC) -> onnx.GraphProto:
+    """The network as it answers in eval mode, in float32. A published one has no input `steering`."""
     o = model.options
-    rows = -(-o.bins // o.pool)
-    build = _Graph()
+    build = Graph()
+    inputs = [value("spectra", ["batch", "windows" if _cut(model) else 1, 2, 2, o.bins]), value("bins", [o.bins])]
     with torch.no_grad():
         correlation = _correlation(build, model)
+        if isinstance(model, QKGCC):
+            _published_head(build, model, correlation)
+            return build.to_proto("published", inputs, [value("logits", ["batch", len(o.delays)])])
+        rows = -(-o.bins // model.options.pool)
         _head(build, model, correlation, rows)
-    return helper.make_graph(
-        build.nodes,
-        "steered",
-        [
-            _value("spectra", ["batch", "windows" if o.window else 1, 2, 2, o.bins]),
-            _value("bins", [o.bins]),
-            _value("steering", [2 * rows, "steered"]),
-        ],
-        [_value("logits", ["batch", "lags"]), _value("reliability", ["batch", rows])],
-        initializer=build.constants,
+    inputs.append(value("steering", [2 * rows, "steered"]))
+    return build.to_proto(
+        "steered", inputs, [value("logits", ["batch", "lags"]), value("reliability", ["batch", rows])]
     )
 
 
-class _Graph:
-    """Nodes and constants; every method adds one node and returns the name of its output."""
-
-    def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-        self._shared: dict[tuple[str, bytes, tuple[int, ...]], str] = {}
-
-    def constant(self, value: Any) -> str:
-        """A constant of the graph, float32 unless it is of whole numbers; equal ones are one."""
-        if isinstance(value, Tensor):
-            value = value.detach().cpu().numpy()
-        array = np.asarray(value)
-        array = array.astype(np.int64 if array.dtype.kind in "iu" else np.float32)
-        key = (array.dtype.str, array.tobytes(), array.shape)
-        if key not in self._shared:
-            self._shared[key] = f"c{len(self.constants)}"
-            self.constants.append(numpy_helper.from_array(np.ascontiguousarray(array), self._shared[key]))
-        return self._shared[key]
-
-    def add(self, operator: str, *inputs: Any, output: str | None = None, **attributes: Any) -> str:
-        names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
-        name = output or f"{operator.lower()}{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, names, [name], **attributes))
-        return name
-
-    def part(self, value: str, axis: int, first: int, end: int) -> str:
-        """``value[first:end]`` along an axis."""
-        return self.add("Slice", value, [first], [end], [axis])
-
-    def reshape(self, value: str, *shape: int) -> str:
-        """0 keeps a length, -1 is what remains."""
-        return self.add("Reshape", value, list(shape))
-
-    def order(self, value: str, *axes: int) -> str:
-        return self.add("Transpose", value, perm=list(axes))
-
-    def pad(self, value: str, axes: int, before: int, after: int) -> str:
-        """Zeros before and after the last of `axes` axes."""
-        none = [0] * (axes - 1)
-        return self.add("Pad", value, [*none, before, *none, after])
+def _cut(model: Steered | QKGCC) -> bool:
+    """Whether frames are cut into windows."""
+    return isinstance(model, Steered) and model.options.window > 0
 
 
-def _value(name: str, shape: list[Any]) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-
-
-def _correlation(build: _Graph, model: Steered) -> str:
+def _correlation(build: Graph, model: Steered | QKGCC) -> str:
     """C at the raw offsets. Shape: (batch, heads * (2 * radius + 1), windows, bins)
 
     Up to its last lines, "batch" is that of all windows.
@@ -158,7 +98,7 @@ def _correlation(build: _Graph, model: Steered) -> str:
     return build.order(by_window, 0, 2, 1, 3)
 
 
-def _tokens(build: _Graph, bins: int, magnitude: bool) -> str:
+def _tokens(build: Graph, bins: int, magnitude: bool) -> str:
     tiny = float(np.finfo(np.float32).tiny)
     spectra = build.add("Reshape", "spectra", [-1, 2, 2, bins])
     power = build.add("ReduceSumSquare", spectra, [2], keepdims=1)  # (batch, 2, 1, bins)
@@ -172,7 +112,7 @@ def _tokens(build: _Graph, bins: int, magnitude: bool) -> str:
     return build.add("Concat", build.add("Log", build.add("Add", size, 1.0)), phase, axis=2)
 
 
-def _banded(build: _Graph, left: str, right: str, bins: int, radius: int) -> str:
+def _banded(build: Graph, left: str, right: str, bins: int, radius: int) -> str:
     """Inner products of bins at most `radius` apart, as `qkgcc.models.matching.local_correlation` computes them.
 
     Shape: (batch, heads, terms, bins) twice -> (batch, heads, 2 * radius + 1, bins)
@@ -199,7 +139,7 @@ def _banded(build: _Graph, left: str, right: str, bins: int, radius: int) -> str
     return build.part(band, 3, 0, bins)
 
 
-def _head(build: _Graph, model: Steered, correlation: str, rows: int) -> None:
+def _head(build: Graph, model: Steered, correlation: str, rows: int) -> None:
     o, head = model.options, model.head
     layers: list[Any] = [*head.local, *head.delays]  # to mypy, a part of a Sequential is any module
     conv, norm, _, before, first, between, _, second, behind, _, last = layers
@@ -233,7 +173,24 @@ def _head(build: _Graph, model: Steered, correlation: str, rows: int) -> None:
     build.add("Squeeze", logits, [1], output="logits")
 
 
-def _surroundings(build: _Graph, around: Surroundings, x: str, mask: str, rows: int) -> str:
+def _published_head(build: Graph, model: QKGCC, correlation: str) -> None:
+    x = build.add("Squeeze", correlation, [2])
+    blocks: list[Any] = [*model.head.blocks]
+    for i, (conv, norm, _) in enumerate(blocks):
+        weight, bias = _then_norm(conv.weight, conv.bias, norm)
+        if i == 0:
+            weight = torch.einsum("oik,ij->ojk", weight, _from_raw_offsets(model))
+        x = build.add("Gelu", build.add("Conv", x, weight, bias, pads=2 * [weight.shape[-1] // 2]))
+        x = build.add("Mul", x, "bins")
+    usable = build.add("Max", build.add("ReduceSum", "bins", keepdims=1), 1.0)
+    pooled = build.add("Div", build.add("ReduceSum", x, [2], keepdims=0), usable)
+    layers: list[Any] = [*model.head.mlp]
+    first, _, last = layers
+    hidden = build.add("Gelu", build.add("Gemm", pooled, first.weight, first.bias, transB=1))
+    build.add("Gemm", hidden, last.weight, last.bias, transB=1, output="logits")
+
+
+def _surroundings(build: Graph, around: Surroundings, x: str, mask: str, rows: int) -> str:
     down: list[Any] = [*around.down]
     blocks: list[Any] = [*around.blocks]
     (conv, norm, _), coarse = down, around.coarse
@@ -255,13 +212,13 @@ def _surroundings(build: _Graph, around: Surroundings, x: str, mask: str, rows: 
     return build.add("MatMul", build.add("Conv", y, around.up.weight, around.up.bias), repeat)
 
 
-def _softplus(build: _Graph, x: str) -> str:
+def _softplus(build: Graph, x: str) -> str:
     """``log(1 + exp(x))`` as ``max(x, 0) + log(1 + exp(-|x|))``: the operator Softplus took six times as long."""
     small = build.add("Exp", build.add("Neg", build.add("Abs", x)))
     return build.add("Add", build.add("Relu", x), build.add("Log", build.add("Add", small, 1.0)))
 
 
-def _pooled(build: _Graph, x: str, bins: str, pool: int, count: int, rows: int) -> tuple[str, str]:
+def _pooled(build: Graph, x: str, bins: str, pool: int, count: int, rows: int) -> tuple[str, str]:
     """Means of `pool` adjacent bins, and whether any of them is usable."""
     if pool == 1:
         return x, bins
@@ -271,7 +228,7 @@ def _pooled(build: _Graph, x: str, bins: str, pool: int, count: int, rows: int) 
     return build.add("ReduceMean", means, [4], keepdims=0), build.add("ReduceMax", usable, [1], keepdims=0)
 
 
-def _from_raw_offsets(model: Steered) -> Tensor:
+def _from_raw_offsets(model: Steered | QKGCC) -> Tensor:
     """The linear map from C's raw offsets to what the head was trained to read. Shape: (features, features)"""
     o = model.options
     offsets = torch.eye(2 * o.radius + 1)

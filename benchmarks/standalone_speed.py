@@ -1,0 +1,174 @@
+"""Standalone ONNX files beside the form that this package runs, and ways to have a Fourier transform in such a file.
+
+    python -m benchmarks.standalone_speed
+
+One thread. Writes two tables: the pretrained networks in both forms (docs/onnx.md has it, too), and transforms alone.
+"""
+
+import re
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from onnx import helper
+
+from benchmarks.timing import RESULTS, interleaved, ratio, write
+from qkgcc.card import Card
+from qkgcc.methods import PRETRAINED, pretrained
+from qkgcc.models import standalone
+from qkgcc.models.graph import OPSET, Graph, save, value
+from qkgcc.runtime import OnnxModel
+
+COMMAND = "python -m benchmarks.standalone_speed"
+LAGS = {"0.5 m": 24, "2 m": 96}
+BATCHES = {1: 200, 16: 30, 64: 15}
+"""Frames at once, and rounds."""
+TRANSFORMS = {"7 windows of 512": (2048, 512, 512), "2048, zeros to 4096": (2048, 0, 4096)}
+"""Samples of a frame, of a window, of the transform."""
+
+Function = Callable[[], object]
+
+
+def session(path: Path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def measured(functions: dict[str, dict[int, Function]], against: str) -> dict[str, dict[str, str]]:
+    """Columns of each name: a frame's share of the median time, and of the first batch its ratio to `against`."""
+    found: dict[str, dict[str, str]] = {name: {} for name in functions}
+    for batch, rounds in BATCHES.items():
+        seconds = interleaved({name: by_batch[batch] for name, by_batch in functions.items()}, rounds)
+        for name, times in seconds.items():
+            found[name][f"ms a frame, {batch} at once"] = f"{1000 * np.median(times) / batch:.3f}"
+            if batch == 1:
+                found[name][f"times {against}"] = f"{ratio(times, seconds[against]):.2f}"
+    return found
+
+
+def noise(batch: int) -> Any:
+    return np.random.default_rng(0).standard_normal((batch, 2, 2048)).astype(np.float32)
+
+
+def networks(folder: Path) -> list[dict[str, Any]]:
+    rows = []
+    for name in PRETRAINED:
+        runtime = OnnxModel(pretrained(name), threads=1)
+        graph, card = standalone.read_network(pretrained(name))
+        for spacing, most in LAGS.items():
+            delays = np.arange(-most, most + 1.0)
+            seconds = (delays / card.sample_rate).astype(np.float32)
+            paths = {"standalone": folder / "free.onnx", "standalone, frozen delays": folder / "frozen.onnx"}
+            for path, frozen in zip(paths.values(), (None, delays.tolist()), strict=True):
+                standalone.export(graph, card, path, frozen)
+            opened = {form: session(path) for form, path in paths.items()}
+            functions: dict[str, dict[int, Function]] = {"runtime": {}} | {form: {} for form in paths}
+            for batch in BATCHES:
+                frames = noise(batch)
+                functions["runtime"][batch] = partial(runtime.logits, frames, None, delays)
+                for form, one in opened.items():
+                    given = {"frames": frames} | ({} if "frozen" in form else {"delays": seconds})
+                    functions[form][batch] = partial(one.run, None, given)
+            files = {"runtime": pretrained(name), **paths}
+            for form, times in measured(functions, "runtime").items():
+                size = f"{files[form].stat().st_size / 1000:.0f}"
+                rows.append({"network": name, "form": form, "delays of": spacing, "kB": size, **times})
+    return rows
+
+
+def in_products(card: Card, windows: int, path: Path) -> None:
+    build, length = Graph(), card.options["window"] or card.frame
+    standalone.transform(build, "x", card, output="y")
+    _save(build, card, windows, length, path)
+
+
+def as_operator(card: Card, windows: int, path: Path) -> None:
+    build, length = Graph(), card.options["window"] or card.frame
+    column = build.add("Unsqueeze", "x", [4])
+    spectra = build.add("DFT", column, np.array(card.dft), np.array(3), onesided=1)
+    build.nodes.append(helper.make_node("Transpose", [spectra], ["y"], perm=[0, 1, 2, 4, 3]))
+    _save(build, card, windows, length, path)
+
+
+def in_one_matrix(card: Card, windows: int, path: Path) -> None:
+    build, length, bins = Graph(), card.options["window"] or card.frame, card.dft // 2 + 1
+    angle = 2 * np.pi * np.outer(np.arange(length), np.arange(bins)) / card.dft
+    spectra = build.add("MatMul", "x", np.concatenate([np.cos(angle), -np.sin(angle)], axis=1))
+    build.add("Reshape", spectra, [0, 0, 2, 2, bins], output="y")
+    _save(build, card, windows, length, path)
+
+
+def _save(build: Graph, card: Card, windows: int, length: int, path: Path) -> None:
+    x, y = value("x", ["batch", windows, 2, length]), value("y", ["batch", windows, 2, 2, card.dft // 2 + 1])
+    save(build.to_proto("transform", [x], [y]), {}, path)
+
+
+WAYS = {"two small products": in_products, "the operator DFT": as_operator, "one product with a matrix": in_one_matrix}
+
+
+def transforms(folder: Path) -> list[dict[str, Any]]:
+    rows = []
+    for what, (frame, window, dft) in TRANSFORMS.items():
+        card = Card(
+            name="transform",
+            architecture="steered",
+            options={"window": window},
+            sample_rate=16000,
+            frame=frame,
+            dft=dft,
+            delays=[0],
+            scaling="frame",
+        )
+        windows = 2 * frame // window - 1 if window else 1
+        given = {
+            batch: np.random.default_rng(0).standard_normal((batch, windows, 2, window or frame)).astype(np.float32)
+            for batch in BATCHES
+        }
+        exact = np.fft.rfft(given[1].astype(np.float64), n=dft)
+        exact = np.stack([exact.real, exact.imag], axis=3)
+        functions: dict[str, dict[int, Function]] = {}
+        sizes, errors = {}, {}
+        for way, make in WAYS.items():
+            path = folder / "transform.onnx"
+            make(card, windows, path)
+            opened = session(path)
+            sizes[way] = f"{path.stat().st_size / 1000:.0f}"
+            (found,) = opened.run(None, {"x": given[1]})
+            errors[way] = f"{np.abs(found - exact).max() / np.sqrt(np.mean(exact**2)):.1e}"
+            functions[way] = {batch: partial(opened.run, None, {"x": x}) for batch, x in given.items()}
+        for way, times in measured(functions, "two small products").items():
+            row = {"of both channels": what, "as": way, "kB": sizes[way], "largest error": errors[way]}
+            rows.append(row | times)
+    return rows
+
+
+def into_document(text: str) -> None:
+    """The table of a results file, between the marks in docs/onnx.md."""
+    table = "".join(line + "\n" for line in text.splitlines() if line.startswith("|"))
+    document = RESULTS.parents[1] / "docs" / "onnx.md"
+    marked = re.compile(r"(<!-- speed -->\n).*?(<!-- end -->)", re.DOTALL)
+    document.write_text(marked.sub(lambda found: found[1] + table + found[2], document.read_text()))
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        rows = networks(Path(folder))
+        notes = [
+            "Medians, one thread; ratios round by round, one frame at once. `runtime`: transforms and steering by",
+            "NumPy, at most 16 frames at once in any case; `standalone`: all inside the file; `frozen delays`: the",
+            "steering matrix is in the file, too.",
+        ]
+        write("standalone_speed", "Standalone ONNX files", COMMAND, list(rows[0]), rows, notes)
+        into_document((RESULTS / "standalone_speed.md").read_text())
+        rows = transforms(Path(folder))
+        notes = [f"Medians, one thread, opset {OPSET}. The error is relative to the spectrum's RMS."]
+        write("standalone_transform", "Fourier transforms in ONNX", COMMAND, list(rows[0]), rows, notes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""A network as one ONNX file for programs in other languages: samples in, logits out. No torch here.
+
+    frames  (batch, 2, frame)  both channels at the network's sample rate, as recorded
+    delays  (L,)               candidate delays in seconds, the network's step apart; not there if they are frozen
+    ->  logits (batch, L)      their softmax is the posterior over the delays
+
+Around the graph of `qkgcc.models.export` stands what NumPy does for this package:
+
+- Level. The estimator's own rule: a large constant offset goes, both channels are divided by their joint RMS. What the
+  estimator calls silence has logits of 0, a posterior that is the same for every delay.
+- Windows, and their spectra. ``n = N2 n1 + n2`` and ``k = k1 + N1 k2`` make a transform of length N = N1 N2 a product
+  with a matrix of N1 columns, a turn of each number, and a product with one of N2 columns (Cooley and Tukey). The
+  operator DFT takes about twice as long, and GPUs in browsers have none (docs/onnx.md).
+- Steering. The delays are `step` apart, as the network's convolutions along them want it, and so are the spare ones
+  that are added at both ends. Of what is given, only the middle between the first and the last delay and their number
+  count: a graph cannot refuse uneven ones. Angles are reduced to one turn before their sine is taken, for float32's
+  sake, and taken for every sixteenth delay only: the others follow by adding constant angles.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from qkgcc import windows
+from qkgcc.card import KEY, Card
+from qkgcc.errors import InputError
+from qkgcc.estimate import DEAD, SILENCE
+from qkgcc.models.graph import Graph, save, value
+from qkgcc.runtime import DELAYS_KEY, StandaloneModel, SteeredSizes, load
+from qkgcc.steering import steering_matrix
+
+SIGN = "positive: channel 0 of the frames hears the source later"
+_TOGETHER = 16  # delays that share one sine and cosine
+_LEVELS = {
+    "frame": "as recorded (full scale 1, or any other): their level is removed inside",
+    "utterance": "divided by the standard deviation of channel 0 over the whole recording",
+}
+
+
+def read_network(path: Path) -> tuple[onnx.GraphProto, Card]:
+    """The graph and the card of a file that `qkgcc.models.export` wrote, such as the pretrained ones."""
+    model = load(path, threads=1)  # checks the file, too
+    if isinstance(model, StandaloneModel):
+        raise InputError(f"{path} is a standalone file already: export from the network's name or its checkpoint")
+    return onnx.load(path).graph, model.card
+
+
+def frozen_delays(card: Card, max_delay: float, step: float | None = None) -> tuple[float, ...]:
+    """Delays in samples, evenly to both sides, up to the first that is not below `max_delay`; both in seconds."""
+    rate, own = card.sample_rate, SteeredSizes.of(card).step
+    if step is not None and not math.isclose(step * rate, own, rel_tol=1e-3):
+        raise InputError(
+            f"the step is {step:g} s; {card.name} has one of {own / rate:g} s, and its convolutions along the delays "
+            "know no other (leave --step out, and interpolate between the logits)"
+        )
+    most = math.ceil((card.options.get("window") or card.frame) / 2 / own) - 1
+    if not 0 <= max_delay <= most * own / rate:
+        raise InputError(f"the largest delay is {max_delay:g} s; {card.name} can look for 0 to {most * own / rate:g} s")
+    count = math.ceil(max_delay * rate / own - 1e-6)
+    return tuple(i * own for i in range(-count, count + 1))
+
+
+def export(network: onnx.GraphProto, card: Card, path: Path, delays: Sequence[float] | None = None) -> None:
+    """Write the standalone form of a network's graph.
+
+    Args:
+        delays: in samples, to freeze; None leaves them an input, where the network can be asked for any.
+    """
+    graph = standalone_graph(network, card, delays)
+    free = any(one.name == "delays" for one in graph.input)
+    seconds = [delay / card.sample_rate for delay in (card.delays if delays is None else delays)]
+    metadata = {
+        KEY: card.to_json(),
+        "sample_rate": str(card.sample_rate),
+        "frame": str(card.frame),
+        "unit": "seconds",
+        "sign": SIGN,
+        "step": repr(SteeredSizes.of(card).step / card.sample_rate),
+        "delays_are": "any, a step apart; those that the network was trained on are listed" if free else "fixed",
+        DELAYS_KEY: json.dumps(seconds),
+        "frames": f"(batch, 2, {card.frame}) float32 at {card.sample_rate} Hz, {_LEVELS[card.scaling]}",
+        "logits": f"(batch, delays) float32; softmax gives probabilities; all 0: silence, joint RMS below {SILENCE:g}",
+    }
+    save(graph, metadata, path)
+
+
+def standalone_graph(network: onnx.GraphProto, card: Card, delays: Sequence[float] | None = None) -> onnx.GraphProto:
+    """The graph of a network, with frames instead of spectra and delays instead of a steering matrix."""
+    build = Graph("in_")
+    steered = any(one.name == "steering" for one in network.input)
+    if delays is not None and not steered:
+        raise InputError(f"{card.name} knows its {len(card.delays)} delays and no others: they cannot be chosen")
+    bins = card.dft // 2 + 1
+    level, audible = _level(build, "frames", card.scaling)
+    cut = _windows(build, level, card)
+    transform(build, cut, card, output="spectra")
+    build.constants.append(onnx.numpy_helper.from_array(np.ones(bins, dtype=np.float32), "bins"))
+    inputs = [value("frames", ["batch", 2, card.frame], f"{card.sample_rate} Hz, {_LEVELS[card.scaling]}")]
+    lags: int | str = len(card.delays)
+    if steered and delays is None:
+        _steering(build, card, output="steering")
+        inputs.append(value("delays", ["lags"], f"seconds, a step apart; {SIGN}"))
+        lags = "lags"
+    elif steered and delays is not None:
+        table = _table(card, (delays[0] + delays[-1]) / 2, len(delays))
+        build.constants.append(onnx.numpy_helper.from_array(table, "steering"))
+        lags = len(delays)
+    behind = Graph("out_")
+    behind.add("Where", audible, "network_logits", 0.0, output="logits")
+    build.nodes += [_renamed(node) for node in network.node if "reliability" not in node.output] + behind.nodes
+    used = {name for node in build.nodes for name in node.input}
+    build.constants = [one for one in [*build.constants, *network.initializer, *behind.constants] if one.name in used]
+    return build.to_proto("standalone", inputs, [value("logits", ["batch", lags], "softmax: probabilities of delays")])
+
+
+def _renamed(node: onnx.NodeProto) -> onnx.NodeProto:
+    """A node of the network; its logits are not yet those of the file."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.output[:] = ["network_logits" if name == "logits" else name for name in node.output]
+    return copy
+
+
+def _level(build: Graph, frames: str, scaling: str) -> tuple[str, str]:
+    """Frames at the level that the network wants, and whether they are more than silence, as `qkgcc.estimate` has it.
+
+    Shape: (batch, 2, frame) -> (batch, 2, frame), (batch, 1)
+    """
+    mean = build.add("ReduceMean", frames, [2], keepdims=1)
+    power = build.add("ReduceMean", _square(build, build.add("Sub", frames, mean)), [2], keepdims=1)
+    spread = build.add("Sqrt", power)  # (batch, 2, 1)
+    joint = build.add("Sqrt", build.add("ReduceMean", power, [1], keepdims=0))
+    weaker = build.add("ReduceMin", spread, [1], keepdims=0)
+    loud, both = build.add("GreaterOrEqual", joint, SILENCE), build.add("GreaterOrEqual", weaker, DEAD)
+    audible = build.add("And", loud, both)
+    if scaling != "frame":
+        return frames, audible
+    large = build.add("Greater", build.add("Abs", mean), build.add("Mul", spread, 0.1))
+    centred = build.add("Sub", frames, build.add("Where", large, build.add("Mul", mean, 0.99), 0.0))
+    rms = build.add("Sqrt", build.add("ReduceMean", _square(build, centred), [1, 2], keepdims=1))
+    return build.add("Div", centred, build.add("Max", rms, SILENCE / 2)), audible
+
+
+def _square(build: Graph, x: str) -> str:
+    return build.add("Mul", x, x)
+
+
+def _windows(build: Graph, frames: str, card: Card) -> str:
+    """Half-overlapping, tapered, as `qkgcc.windows.cut`. Shape: (batch, 2, frame) -> (batch, windows, 2, window)"""
+    window = SteeredSizes.of(card).window
+    if not window:
+        return build.add("Unsqueeze", frames, [1])
+    count, hop = windows.count(card.frame, window), window // 2
+    padded = build.pad(frames, 3, 0, (count + 1) * hop - card.frame)
+    halves = build.order(build.reshape(padded, 0, 2, count + 1, hop), 0, 2, 1, 3)
+    both = build.add("Concat", build.part(halves, 1, 0, count), build.part(halves, 1, 1, count + 1), axis=3)
+    return build.add("Mul", both, windows.taper(window))
+
+
+def transform(build: Graph, x: str, card: Card, output: str) -> str:
+    """Real and imaginary parts of zero-padded spectra.
+
+    Shape: (batch, windows, 2, n) -> (batch, windows, 2, 2, bins)
+    """
+    dft, length = card.dft, SteeredSizes.of(card).window or card.frame
+    first, second = factors(dft)
+    used = -(-length // second)  # rows that are not all padding
+    bins = dft // 2 + 1
+    kept = (bins - 1) // first + 1  # values of k2: the others are mirrored
+    x = build.reshape(build.pad(x, 4, 0, used * second - length), 0, 0, 0, used, second)
+    x = build.order(x, 0, 1, 2, 4, 3)  # (..., n2, n1)
+    real, imag = (build.add("MatMul", x, part) for part in _turns(np.arange(used), np.arange(first), first))
+    cos, sin = _turns(np.arange(second), np.arange(first), dft)
+    turned = [
+        build.add("Sub", build.add("Mul", real, cos), build.add("Mul", imag, sin)),
+        build.add("Add", build.add("Mul", imag, cos), build.add("Mul", real, sin)),
+    ]
+    cos, sin = _turns(np.arange(kept), np.arange(second), second)
+    both = build.add("Concat", *turned, axis=3)  # (..., 2 n2, k1)
+    spectra = build.add("MatMul", np.block([[cos, -sin], [sin, cos]]), both)  # (..., 2 k2, k1)
+    spectra = build.reshape(spectra, 0, 0, 2, 2, kept * first)
+    return build.add("Slice", spectra, [0], [bins], [4], output=output)
+
+
+def factors(dft: int) -> tuple[int, int]:
+    """The most even split of a transform's length.
+
+    >>> factors(512), factors(4096), factors(600)
+    ((16, 32), (64, 64), (24, 25))
+    """
+    first = max(n for n in range(1, math.isqrt(dft) + 1) if dft % n == 0)
+    if first == 1:
+        raise InputError(f"a DFT of {dft} samples has no factors, and is not exported: take an even length")
+    return first, dft // first
+
+
+def _turns(rows: Any, columns: Any, period: int) -> tuple[Any, Any]:
+    """``exp(-j 2 pi r c / period)``, real and imaginary part; whole turns are left out in whole numbers."""
+    angle = np.outer(rows, columns) % period * (2 * np.pi / period)
+    return np.cos(angle), -np.sin(angle)
+
+
+def _table(card: Card, center: float, count: int) -> Any:
+    """The steering matrix of `count` delays and the spare ones."""
+    sizes = SteeredSizes.of(card)
+    return steering_matrix(card.dft, sizes.pool, center, sizes.step, count + 2 * sizes.spare, sizes.terms(card))
+
+
+def _steering(build: Graph, card: Card, output: str) -> str:
+    """`qkgcc.steering.steering_matrix` of the delays that are given. Shape: (L,) -> (2 * rows, L + 2 * spare)"""
+    sizes = SteeredSizes.of(card)
+    pool, step = sizes.pool, sizes.step
+    frequencies = (pool * np.arange(sizes.rows(card)) + (pool - 1) / 2) / card.dft
+    count = build.add("Add", build.add("Shape", "delays"), [2 * sizes.spare])
+    ends = build.add("Add", build.part("delays", 0, 0, 1), build.part("delays", 0, -1, 2**31))
+    center = build.add("Mul", ends, card.sample_rate / 2)
+    half = build.add("Mul", build.add("Sub", build.add("Cast", count, to=onnx.TensorProto.FLOAT), 1.0), step / 2)
+    groups = build.add("Div", build.add("Add", count, [_TOGETHER - 1]), [_TOGETHER])
+    index = build.add("Range", np.array(0), build.add("Squeeze", groups, [0]), np.array(1))
+    index = build.add("Cast", index, to=onnx.TensorProto.FLOAT)
+    lags = build.add("Add", build.add("Sub", center, half), build.add("Mul", index, _TOGETHER * step))
+    cycles = build.add("Mul", frequencies[:, None, None], build.add("Unsqueeze", lags, [0, 1, 3]))
+    angle = build.add("Mul", build.add("Sub", cycles, build.add("Floor", cycles)), 2 * np.pi)
+    cos, sin = build.add("Cos", angle), build.add("Sin", angle)  # (1, rows, groups, 1)
+    above, below = build.add("Concat", cos, build.add("Neg", sin), axis=0), build.add("Concat", sin, cos, axis=0)
+    # cos(a + b) and -sin(a + b), one above the other
+    inside = 2 * np.pi * frequencies[:, None, None] * step * np.arange(_TOGETHER)
+    size = pool / math.sqrt(sizes.terms(card))
+    by_cos, by_sin = build.add("Mul", above, size * np.cos(inside)), build.add("Mul", below, size * np.sin(inside))
+    table = build.reshape(build.add("Sub", by_cos, by_sin), 2 * sizes.rows(card), -1)
+    return build.add("Slice", table, [0], count, [1], output=output)

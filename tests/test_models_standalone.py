@@ -1,0 +1,335 @@
+"""A standalone file gives torch's logits from raw samples, in any program that has an ONNX runtime."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.reference
+import onnxruntime
+import pytest
+import soundfile
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from networks import OPTIONS, RATE, VARIANTS, as_trained, save_steered, steered_card
+from qkgcc import DelayEstimator, InputError, samples
+from qkgcc.card import KEY, Card
+from qkgcc.cli import app
+from qkgcc.estimate import at_unit_level
+from qkgcc.methods import PRETRAINED, WEIGHTS
+from qkgcc.models import checkpoint, standalone
+from qkgcc.models.export import network_graph
+from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
+from qkgcc.models.steered import Steered, SteeredOptions
+from qkgcc.neural import Network
+from qkgcc.runtime import OnnxModel, StandaloneModel, load
+
+TOLERANCE = 1e-4
+PAPER = QKGCCOptions(frame=256, dft=512, max_delay=12, width=16, heads=2, radius=2, channels=8, hidden=16)
+
+
+def plain_session(path: Path) -> onnxruntime.InferenceSession:
+    """As any other program opens a file; a warning would be on its screen, too."""
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
+def run(path: Path, frames: np.ndarray, delays: object = None) -> np.ndarray:
+    """Delays in samples."""
+    given = {} if delays is None else {"delays": (np.asarray(delays) / RATE).astype(np.float32)}
+    (logits,) = plain_session(path).run(None, {"frames": frames, **given})
+    return np.asarray(logits)
+
+
+def expected(model: nn.Module, frames: np.ndarray, delays: object = None) -> np.ndarray:
+    given = {} if delays is None else {"delays": delays}
+    with torch.no_grad():
+        return np.asarray(model(torch.from_numpy(at_unit_level(frames)), **given))
+
+
+def noise(count: int, frame: int) -> np.ndarray:
+    """At the levels and with the offsets that recorders have."""
+    rng = np.random.default_rng(0)
+    frames = 10.0 ** rng.uniform(-4, 4, (count, 1, 1)) * rng.standard_normal((count, 2, frame))
+    frames[0, 1] += 3 * frames[0, 1].std()
+    return frames.astype(np.float32)
+
+
+def speech(count: int, frame: int) -> np.ndarray:
+    sound, _ = soundfile.read(samples.path("talkers-2ch"), dtype="float32")
+    return np.stack([sound[i * frame : (i + 1) * frame, :2].T for i in range(count)])
+
+
+def saved(options: SteeredOptions, path: Path, delays: object = None) -> Steered:
+    model = as_trained(options)
+    card = steered_card(options=vars(options), dft=options.dft, delays=options.delays)
+    standalone.export(network_graph(model), card, path, delays)  # type: ignore[arg-type]
+    return model
+
+
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+def test_logits_are_those_of_the_network(changes: dict[str, object], tmp_path: Path) -> None:
+    options = replace(OPTIONS, **changes)  # type: ignore[arg-type]
+    free, frozen = tmp_path / "free.onnx", tmp_path / "frozen.onnx"
+    model = saved(options, free)
+    saved(options, frozen, options.grid(9))
+    for frames in (noise(5, options.frame), speech(3, options.frame)):
+        for grid in (options.grid(12), [3.25], [2.6 + options.step * i for i in range(40)]):
+            same = expected(model, frames, grid)
+            # Weights at random make logits of a hundred and more, a float32 of which is not known as well.
+            np.testing.assert_allclose(run(free, frames, grid), same, atol=1e-5 * np.abs(same).max())
+        same = expected(model, frames, options.grid(9))
+        np.testing.assert_allclose(run(frozen, frames), same, atol=1e-5 * np.abs(same).max())
+
+
+@pytest.mark.parametrize("name", PRETRAINED)
+def test_the_pretrained_networks_are_torchs_within_a_ten_thousandth(name: str, tmp_path: Path) -> None:
+    model, card = checkpoint.load(WEIGHTS / f"{name}.safetensors")
+    graph, same = standalone.read_network(WEIGHTS / f"{name}.onnx")
+    assert same == card
+    free, frozen = tmp_path / "free.onnx", tmp_path / "frozen.onnx"
+    standalone.export(graph, card, free)
+    delays = standalone.frozen_delays(card, 0.00146)
+    assert delays == tuple(range(-24, 25))
+    standalone.export(graph, card, frozen, delays)
+    for frames in (noise(8, card.frame), speech(24, card.frame)):
+        for grid in (card.delays, delays, [17.3]):
+            np.testing.assert_allclose(run(free, frames, grid), expected(model, frames, grid), atol=TOLERANCE)
+        np.testing.assert_allclose(run(frozen, frames), expected(model, frames, delays), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("changes", [{}, {"split": False}, {"first_channels": 12, "first_kernel": 1}])
+def test_the_published_network_has_its_own_delays(changes: dict[str, object], tmp_path: Path) -> None:
+    options = replace(PAPER, **changes)  # type: ignore[arg-type]
+    torch.manual_seed(0)
+    model = QKGCC(options).eval()
+    card = steered_card(
+        architecture="qkgcc", options=vars(options), delays=options.delays, scaling="utterance", metrics={}
+    )
+    path = tmp_path / "a.onnx"
+    standalone.export(network_graph(model), card, path)
+    frames = np.random.default_rng(0).standard_normal((4, 2, 256)).astype(np.float32)
+    with torch.no_grad():
+        same = model(torch.from_numpy(frames)).numpy()
+    np.testing.assert_allclose(run(path, frames), same, atol=TOLERANCE)
+    assert [one.name for one in plain_session(path).get_inputs()] == ["frames"]
+    assert "divided by the standard deviation" in onnx.load(path).graph.input[0].doc_string
+    checkpoint.save(model, tmp_path / "a.safetensors", card)
+    sound = 0.1 * np.random.default_rng(1).standard_normal((2, RATE))
+    answers = [DelayEstimator(tmp_path / name, max_delay=0.0005)(sound, RATE) for name in ("a.onnx", "a.safetensors")]
+    np.testing.assert_allclose(answers[0].curve, answers[1].curve, atol=TOLERANCE)
+    with pytest.raises(InputError, match="knows its 25 delays and no others"):
+        standalone.export(network_graph(model), card, path, [0.0])
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("standalone") / "tiny.onnx"
+    saved(OPTIONS, path)
+    return path
+
+
+def test_a_batch_is_its_frames_one_by_one(path: Path) -> None:
+    frames = noise(7, OPTIONS.frame)
+    together = run(path, frames, OPTIONS.delays)
+    for i in range(len(frames)):
+        np.testing.assert_allclose(run(path, frames[i : i + 1], OPTIONS.delays)[0], together[i], atol=1e-4, rtol=1e-5)
+
+
+def test_silence_has_the_same_logit_for_every_delay(path: Path) -> None:
+    frames = noise(5, OPTIONS.frame)
+    loud = frames[4:] / frames[4:].std()
+    frames[0] = 0
+    frames[1] = 0.3  # a constant is silence, too
+    frames[2, 0] = 0  # one dead channel
+    frames[3] = 0.9e-5 * loud[0]
+    frames[4] = 1.1e-5 * loud[0]
+    logits = run(path, frames, OPTIONS.delays)
+    assert (logits[:4] == 0).all()
+    np.testing.assert_allclose(logits[4], run(path, loud, OPTIONS.delays)[0], atol=1e-3)
+
+
+def test_of_the_delays_the_middle_and_the_number_count(path: Path) -> None:
+    frames = noise(2, OPTIONS.frame)
+    np.testing.assert_array_equal(run(path, frames, [-5.0, 0.3, 5.0]), run(path, frames, [-1.0, 0.0, 1.0]))
+    whole = run(path, frames, np.arange(-8, 9.0))
+    np.testing.assert_allclose(run(path, frames, [4.0])[:, 0], whole[:, 12], atol=1e-4, rtol=1e-5)
+
+
+def test_the_file_describes_itself_with_standard_operators_only(path: Path) -> None:
+    proto = onnx.load(path)
+    assert {node.domain for node in proto.graph.node} == {""}
+    assert [(item.domain, item.version) for item in proto.opset_import] == [("", 20)]
+    assert not {node.op_type for node in proto.graph.node} & {"DFT", "STFT"}
+    dense = OPTIONS.dft * (OPTIONS.dft // 2 + 1)
+    assert all(np.prod(one.dims) < dense for one in proto.graph.initializer)
+    session = plain_session(path)
+    assert {one.name: one.shape for one in session.get_inputs()} == {"frames": ["batch", 2, 256], "delays": ["lags"]}
+    assert {one.name: one.shape for one in session.get_outputs()} == {"logits": ["batch", "lags"]}
+    said = session.get_modelmeta().custom_metadata_map
+    assert (said["sample_rate"], said["frame"], said["unit"]) == ("16000", "256", "seconds")
+    assert float(said["step"]) == 1 / RATE
+    assert said["sign"] == "positive: channel 0 of the frames hears the source later"
+    np.testing.assert_allclose(np.array(json.loads(said["delays"])) * RATE, OPTIONS.delays)
+    assert Card.from_json(said[KEY]).name == "tiny"
+
+
+def test_another_runtime_gives_the_same(path: Path) -> None:
+    frames, delays = noise(2, OPTIONS.frame), np.arange(-3, 4) / RATE
+    given = {"frames": frames, "delays": delays.astype(np.float32)}
+    (logits,) = onnx.reference.ReferenceEvaluator(str(path)).run(None, given)
+    np.testing.assert_allclose(logits, run(path, frames, np.arange(-3, 4)), atol=TOLERANCE)
+
+
+def test_it_is_quiet_when_it_is_opened(path: Path) -> None:
+    code = f"import onnxruntime; onnxruntime.InferenceSession({str(path)!r}, providers=['CPUExecutionProvider'])"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "tiny" not in done.stderr
+    assert "nitializer" not in done.stderr
+
+
+def test_the_sign_and_the_unit_are_as_the_file_says(tmp_path: Path) -> None:
+    graph, card = standalone.read_network(WEIGHTS / "general.onnx")
+    standalone.export(graph, card, tmp_path / "a.onnx")
+    sound = np.random.default_rng(0).standard_normal(card.frame + 5)
+    frames = np.stack([sound[:-5], sound[5:]])[None].astype(np.float32)  # channel 0 hears it 5 samples later
+    delays = np.arange(-24, 25)
+    assert delays[run(tmp_path / "a.onnx", frames, delays).argmax()] == 5
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("methods")
+    graph, card = standalone.read_network(WEIGHTS / "general-small.onnx")
+    standalone.export(graph, card, folder / "free.onnx")
+    standalone.export(graph, card, folder / "frozen.onnx", standalone.frozen_delays(card, 0.002))
+    return folder / "free.onnx", folder / "frozen.onnx"
+
+
+class TestAsAMethod:
+    """The estimator takes standalone files as well, within their limits."""
+
+    def answers(self, *methods: Path | str, **options: object) -> list[np.ndarray]:
+        sound = samples.path("talkers-2ch")
+        return [DelayEstimator(one, **options)(sound, end=4.0).curve for one in methods]  # type: ignore[arg-type]
+
+    def test_answers_are_those_of_the_network(self, files: tuple[Path, Path]) -> None:
+        by_name, by_file = self.answers("general-small", files[0], spacing=0.5)
+        np.testing.assert_allclose(by_name, by_file, atol=1e-4)
+
+    def test_frozen_delays_answer_up_to_where_they_end(self, files: tuple[Path, Path]) -> None:
+        model = load(files[1])
+        assert isinstance(model, StandaloneModel)
+        assert model.card.delays == tuple(range(-32, 33))
+        (curve,) = self.answers(files[1], max_delay=0.001)
+        assert curve.shape[1] == 33
+        with pytest.raises(InputError, match=r"knows delays up to 2\.00 ms, not 3\.00 ms"):
+            self.answers(files[1], max_delay=0.003)
+
+    def test_what_needs_the_other_form_says_so(self, files: tuple[Path, Path]) -> None:
+        sound = 0.1 * np.random.default_rng(0).standard_normal((2, 8000))
+        with pytest.raises(InputError, match=r"recordings of at least 16000 Hz.*--form runtime"):
+            DelayEstimator(files[0])(sound, 8000)
+        with pytest.raises(InputError, match=r"takes frames of 0\.128 s, not 0\.2"):
+            DelayEstimator(files[0], frame=0.2)(sound, 16000)
+        with pytest.raises(InputError, match="has logits only"):
+            DelayEstimator(files[0]).explain(sound, 16000)
+
+    def test_damage_is_noticed(self, files: tuple[Path, Path], tmp_path: Path) -> None:
+        content = bytearray(files[0].read_bytes())
+        at = content.index(b"full scale 1")
+        content[at] ^= 1
+        (tmp_path / "bad.onnx").write_bytes(content)
+        with pytest.raises(InputError, match="its checksum is another"):
+            Network.load(tmp_path / "bad.onnx")
+        proto = onnx.load(files[0])
+        kept = {one.key: one.value for one in proto.metadata_props if one.key == KEY}
+        del proto.metadata_props[:]
+        onnx.helper.set_model_props(proto, kept)
+        onnx.save(proto, tmp_path / "bad.onnx")
+        with pytest.raises(InputError, match="not the one that its card describes"):
+            Network.load(tmp_path / "bad.onnx")
+        with pytest.raises(InputError, match="not the one that its card describes"):
+            OnnxModel(files[0])
+
+
+class TestCommandLine:
+    def invoke(self, *arguments: object) -> str:
+        result = CliRunner().invoke(app, ["export", *map(str, arguments)])
+        if result.exception is not None:
+            raise result.exception
+        return result.stdout
+
+    def test_a_checkpoint_and_its_file_export_alike(self, tmp_path: Path) -> None:
+        paths = save_steered(tmp_path, as_trained(OPTIONS))
+        outs = [tmp_path / "a.onnx", tmp_path / "b.onnx"]
+        for source, out in zip(paths, outs, strict=True):
+            assert f"written: {out}" in self.invoke(source, "--out", out, "--max-delay", 0.0005, "--step", 0.0000625)
+        assert outs[0].read_bytes() == outs[1].read_bytes()
+        assert [one.name for one in plain_session(outs[0]).get_inputs()] == ["frames"]
+        assert plain_session(outs[0]).get_outputs()[0].shape == ["batch", 17]
+        with pytest.raises(InputError, match="is a standalone file already"):
+            self.invoke(outs[0], "--out", tmp_path / "c.onnx")
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("--step", 0.0000625), "give --max-delay, too"),
+            (("--max-delay", 0.001, "--step", 0.00001), r"the step is 1e-05 s; tiny has one of 6\.25e-05 s"),
+            (("--max-delay", 0.009), r"tiny can look for 0 to 0\.0079375 s"),
+            (("--max-delay", -1), "the largest delay is -1 s"),
+            (("--max-delay", 0.001, "--form", "runtime"), "the form runtime takes any"),
+            (("--out", "a.bin"), "its suffix is to be .onnx"),
+        ],
+    )
+    def test_what_cannot_be_is_said(self, arguments: tuple[object, ...], message: str, tmp_path: Path) -> None:
+        source, _ = save_steered(tmp_path, as_trained(OPTIONS))
+        with pytest.raises(InputError, match=message):
+            self.invoke(source, *(() if "--out" in arguments else ("--out", tmp_path / "a.onnx")), *arguments)
+
+    def test_other_sources_are_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="there is no network 'nothing': give general"):
+            self.invoke("nothing")
+        _, source = save_steered(tmp_path, as_trained(OPTIONS))
+        with pytest.raises(InputError, match="would be overwritten by its own export"):
+            self.invoke(source)
+        with pytest.raises(InputError, match="is an ONNX file already"):
+            self.invoke(source, "--form", "runtime", "--out", tmp_path / "a.onnx")
+
+    def test_a_dft_of_prime_length_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="a DFT of 509 samples has no factors"):
+            saved(replace(OPTIONS, dft=509), tmp_path / "a.onnx")
+
+    def test_pretrained_networks_need_no_torch(self, tmp_path: Path) -> None:
+        code = f"""
+import sys
+sys.modules["torch"] = None
+from qkgcc.cli import main
+sys.argv = ["qkgcc", "export", sys.argv[1], "--out", {str(tmp_path / "a.onnx")!r}]
+main()
+"""
+        subprocess.run([sys.executable, "-c", code, "general-small"], check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(WEIGHTS / "general.safetensors")], capture_output=True, text=True
+        )
+        assert done.returncode == 2
+        assert "exporting a checkpoint needs torch and onnx: pip install 'qkgcc[train]'" in done.stderr
+
+
+def test_the_documented_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[1] / "docs" / "onnx.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    graph, card = standalone.read_network(WEIGHTS / "general.onnx")
+    standalone.export(graph, card, tmp_path / "model.onnx")
+    sound = np.random.default_rng(0).standard_normal(8005)
+    soundfile.write(tmp_path / "talk.wav", 0.1 * np.stack([sound[:-5], sound[5:]], axis=1), RATE)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, np.ndarray] = {}
+    exec(program, names)
+    np.testing.assert_allclose(names["seconds"] * RATE, 5, atol=1e-3)
+    assert len(names["seconds"]) == 6
