@@ -18,7 +18,7 @@ from onnx import helper
 
 from benchmarks.timing import RESULTS, interleaved, ratio, write
 from qkgcc.card import Card
-from qkgcc.methods import PRETRAINED, pretrained
+from qkgcc.methods import PRETRAINED, pretrained_graph
 from qkgcc.models import standalone
 from qkgcc.models.graph import OPSET, Graph, save, value
 from qkgcc.runtime import OnnxModel
@@ -58,8 +58,8 @@ def noise(batch: int) -> Any:
 def networks(folder: Path) -> list[dict[str, Any]]:
     rows = []
     for name in PRETRAINED:
-        runtime = OnnxModel(pretrained(name), threads=1)
-        graph, card = standalone.read_network(pretrained(name))
+        runtime = OnnxModel(pretrained_graph(name), threads=1)
+        graph, card = standalone.read_network(pretrained_graph(name))
         for spacing, most in LAGS.items():
             delays = np.arange(-most, most + 1.0)
             seconds = (delays / card.sample_rate).astype(np.float32)
@@ -74,7 +74,7 @@ def networks(folder: Path) -> list[dict[str, Any]]:
                 for form, one in opened.items():
                     given = {"frames": frames} | ({} if "frozen" in form else {"delays": seconds})
                     functions[form][batch] = partial(one.run, None, given)
-            files = {"runtime": pretrained(name), **paths}
+            files = {"runtime": pretrained_graph(name), **paths}
             for form, times in measured(functions, "runtime").items():
                 size = f"{files[form].stat().st_size / 1000:.0f}"
                 rows.append({"network": name, "form": form, "delays of": spacing, "kB": size, **times})

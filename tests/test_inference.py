@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from networks import steered_card
+from networks import OPTIONS, VARIANTS, as_trained, steered_card
 from qkgcc.errors import InputError
 from qkgcc.inference import files, kernel
 from qkgcc.inference.model import SteeredModel
@@ -20,20 +20,16 @@ from qkgcc.methods import PRETRAINED, WEIGHTS
 from qkgcc.models import checkpoint
 from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
 from qkgcc.models.steered import Steered, SteeredOptions
-from test_models_export import OPTIONS, network
 
-VARIANTS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "pooled": {"pool": 3, "projection": 5},
-    "raw offsets": {"split": False, "radius": 3},
-    "no neighbours": {"radius": 0},
-    "no magnitude": {"magnitude": False},
-    "half steps": {"step": 0.5},
-    "wide": {"radius": 40, "dft": 600},
-    "windows": {"window": 64, "dft": 64},
-    "windows, pooled": {"window": 32, "dft": 64, "pool": 3, "projection": 5},
-    "surroundings": {"window": 64, "dft": 64, "blocks": 2, "block_channels": 6, "coarse": 4},
-    "surroundings, pooled": {"window": 32, "dft": 64, "pool": 3, "blocks": 1, "block_channels": 13, "coarse": 3},
+MORE = {
+    "surroundings, windows pooled": {
+        "window": 32,
+        "dft": 64,
+        "pool": 3,
+        "blocks": 1,
+        "block_channels": 13,
+        "coarse": 3,
+    },
     "surroundings of whole frames": {"blocks": 3, "block_channels": 7, "coarse": 2},
     "one kernel": {"kernel": 1, "delay_kernel": 1, "logit_kernel": 1},
 }
@@ -41,7 +37,7 @@ RUNNERS = pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "n
 
 
 def saved(options: SteeredOptions, folder: Path) -> tuple[Steered, Path]:
-    model, path = network(options), folder / "a.safetensors"
+    model, path = as_trained(options), folder / "a.safetensors"
     card = steered_card(options=dataclasses.asdict(options), dft=options.dft, delays=options.delays)
     checkpoint.save(model, path, card)
     return model, path
@@ -52,11 +48,11 @@ def test_the_kernel_is_compiled_where_these_tests_run() -> None:
 
 
 @RUNNERS
-@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize("changes", (VARIANTS | MORE).values(), ids=VARIANTS | MORE)
 def test_logits_and_reliability_are_those_of_torch(changes: dict[str, Any], compiled: bool, tmp_path: Path) -> None:
     options = replace(OPTIONS, **changes)
     model, path = saved(options, tmp_path)
-    light = SteeredModel(path, compiled=compiled)
+    light = SteeredModel.load(path, compiled=compiled)
     frames = torch.randn(19, 2, options.frame, generator=torch.Generator().manual_seed(1))  # more than one batch
     frames[3, 0] = 0  # a channel without a single phase
     for bins in (None, np.arange(options.bins) <= options.bins // 2, np.zeros(options.bins, dtype=bool)):
@@ -76,7 +72,7 @@ def test_logits_and_reliability_are_those_of_torch(changes: dict[str, Any], comp
 def test_frames_of_any_length_are_cut_into_windows(frame: int, compiled: bool, tmp_path: Path) -> None:
     options = replace(OPTIONS, window=64, dft=64, blocks=1, block_channels=5)
     model, path = saved(options, tmp_path)
-    light, frames = SteeredModel(path, compiled=compiled), torch.randn(3, 2, frame)
+    light, frames = SteeredModel.load(path, compiled=compiled), torch.randn(3, 2, frame)
     grid = options.grid(9)
     with torch.no_grad():
         expected = model.resized(frame=frame, dft=64)(frames, delays=grid).numpy()
@@ -93,20 +89,20 @@ def test_what_ships_says_what_torch_says(name: str, compiled: bool) -> None:
     frames = torch.randn(5, 2, card.frame)
     with torch.no_grad():
         expected = model(frames).numpy()
-    found = SteeredModel(path, compiled=compiled).logits(frames.numpy(), None, np.asarray(card.delays))
+    found = SteeredModel.load(path, compiled=compiled).logits(frames.numpy(), None, np.asarray(card.delays))
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 @RUNNERS
 def test_threads_change_nothing(compiled: bool) -> None:
     path, frames = WEIGHTS / "general-small.safetensors", np.random.default_rng(0).standard_normal((40, 2, 2048))
-    one, many = (SteeredModel(path, threads=n, compiled=compiled) for n in (1, 3))
+    one, many = (SteeredModel.load(path, threads=n, compiled=compiled) for n in (1, 3))
     grid = np.arange(-20, 21.0)
     np.testing.assert_array_equal(*(model.logits(frames.astype(np.float32), None, grid) for model in (one, many)))
 
 
 def test_a_batch_is_its_frames_one_by_one() -> None:
-    model = SteeredModel(WEIGHTS / "general.safetensors", threads=1)
+    model = SteeredModel.load(WEIGHTS / "general.safetensors", threads=1)
     frames = np.random.default_rng(0).standard_normal((4, 2, 2048)).astype(np.float32)
     grid = np.arange(-20, 21.0)
     each = np.concatenate([model.logits(frame[None], None, grid) for frame in frames])
@@ -134,12 +130,12 @@ def test_a_changed_bit_is_found(tmp_path: Path) -> None:
 def test_other_files_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.safetensors").write_bytes(content)
     with pytest.raises(InputError, match=message):
-        SteeredModel(tmp_path / "a.safetensors")
+        SteeredModel.load(tmp_path / "a.safetensors")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such file"):
-        SteeredModel(tmp_path / "none.safetensors")
+        SteeredModel.load(tmp_path / "none.safetensors")
 
 
 def test_other_networks_need_torch(tmp_path: Path) -> None:
@@ -149,7 +145,7 @@ def test_other_networks_need_torch(tmp_path: Path) -> None:
     )
     checkpoint.save(QKGCC(options), tmp_path / "a.safetensors", card)
     with pytest.raises(InputError, match="holds a qkgcc; only steered networks run without torch"):
-        SteeredModel(tmp_path / "a.safetensors")
+        SteeredModel.load(tmp_path / "a.safetensors")
 
 
 def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
@@ -160,4 +156,4 @@ def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
 
     save_file(arrays, path, metadata={"qkgcc": card.to_json()})
     with pytest.raises(InputError, match="the weights do not fit the network of their card"):
-        SteeredModel(path)
+        SteeredModel.load(path)

@@ -21,7 +21,7 @@ from networks import OPTIONS, RATE, VARIANTS, as_trained, save_steered, steered_
 from qkgcc import DelayEstimator, InputError, samples
 from qkgcc.card import KEY, Card
 from qkgcc.cli import app
-from qkgcc.estimate import at_unit_level
+from qkgcc.evidence import at_unit_level
 from qkgcc.methods import PRETRAINED, WEIGHTS
 from qkgcc.models import checkpoint, standalone
 from qkgcc.models.export import network_graph

@@ -10,7 +10,7 @@ from scipy.signal import lfilter
 
 from qkgcc import DelayEstimator, samples
 from qkgcc.calibration import expected_calibration_error
-from qkgcc.methods import DEFAULT, PRETRAINED, WEIGHTS, pretrained
+from qkgcc.methods import DEFAULT, PRETRAINED, WEIGHTS, pretrained_graph
 from qkgcc.models import checkpoint, cost
 from qkgcc.models.steered import Steered
 from qkgcc.neural import Network
@@ -37,7 +37,7 @@ def test_general_is_the_default() -> None:
 @NAMES
 def test_both_files_are_one_network_within_its_budget(name: str) -> None:
     model, card = checkpoint.load(WEIGHTS / f"{name}.safetensors")
-    exported = OnnxModel(pretrained(name), threads=1)
+    exported = OnnxModel(pretrained_graph(name), threads=1)
     assert exported.card == card
     assert card.name == name
     frames = probe_frames(3, card.frame)

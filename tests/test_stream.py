@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from networks import save_steered, train_steered
+from networks import save_steered, steered_card, train_steered
 from qkgcc import DelayEstimate, DelayEstimator, DelayStream, InputError, samples
 from qkgcc.audio import Resampler, open_audio
 from qkgcc.methods import CLASSICAL, PRETRAINED
+from qkgcc.models import checkpoint
+from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
 from signals import delayed_noise
 
 RATES = (8000, 16000, 44100, 48000)
@@ -257,15 +259,19 @@ class TestBadInput:
                 stream.push(x)
         assert_same(streamed(stream, cut(x, 0)), estimator(x, 16000))
 
-    def test_what_a_stream_cannot_do(self, tiny: tuple[Path, Path]) -> None:
+    def test_what_a_stream_cannot_do(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"the lookahead is 3 s"):
             DelayStream(DelayEstimator("phat"), 16000, lookahead=3)
         with pytest.raises(InputError, match="a sample rate of 12 Hz"):
             DelayStream(DelayEstimator("phat"), 12)
         with pytest.raises(InputError, match="takes frames of"):
             DelayStream(DelayEstimator("general", frame=5.0), 16000)
-        with pytest.raises(InputError, match="qkgcc export"):
-            DelayStream(DelayEstimator(tiny[0]), 16000)
+        options = QKGCCOptions(frame=512, dft=512, width=8, heads=2, radius=1)
+        sizes = {"frame": 512, "dft": 512, "delays": options.delays}
+        by_torch = steered_card(architecture="qkgcc", options=vars(options), **sizes)
+        checkpoint.save(QKGCC(options), tmp_path / "torch.safetensors", by_torch)
+        with pytest.raises(InputError, match="is run by torch, which rounds a frame by those beside it"):
+            DelayStream(DelayEstimator(tmp_path / "torch.safetensors"), 16000)
         published = Path(__file__).parents[1] / "checkpoints" / "qkgcc-0.safetensors"
         with pytest.raises(InputError, match="level of a whole recording"):
             DelayStream(DelayEstimator(published), 16000)

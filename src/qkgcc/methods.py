@@ -12,8 +12,7 @@ class MethodInfo:
 
 
 WEIGHTS = Path(__file__).parent / "weights"
-"""The pretrained networks, `NAME.onnx` for use and `NAME.safetensors` for torch; `qkgcc.experiments.shipping` writes
-them."""
+"""The pretrained networks, `NAME.safetensors`, and their graphs; `qkgcc.experiments.shipping` writes them."""
 
 _KNAPP = "Knapp & Carter 1976, IEEE Trans. ASSP 24(4)"
 
@@ -64,5 +63,10 @@ DEFAULT = "general"
 
 
 def pretrained(name: str) -> Path:
-    """The ONNX file of a pretrained network."""
+    """The file of a pretrained network."""
+    return WEIGHTS / f"{name}.safetensors"
+
+
+def pretrained_graph(name: str) -> Path:
+    """The same as an ONNX graph, which `qkgcc export` makes files for other programs of."""
     return WEIGHTS / f"{name}.onnx"

@@ -1,4 +1,4 @@
-"""A trained network as a method of the estimator: from a checkpoint by torch, or from an ONNX file without it.
+"""A trained network as a method of the estimator: a steered one without torch, others by it, or from an ONNX file.
 
 Published networks know the delays that they were trained on. Steered ones can be asked for any. They are asked for what
 the spacing allows and, to notice when the spacing cannot be right, for all others that they were trained on.
@@ -20,6 +20,8 @@ from qkgcc.calibration import Curves
 from qkgcc.card import Card
 from qkgcc.confidence import TOLERANCE
 from qkgcc.errors import InputError, MissingExtraError
+from qkgcc.inference import files
+from qkgcc.inference.model import SteeredModel
 
 if TYPE_CHECKING:
     from torch import nn
@@ -107,6 +109,14 @@ class TorchModel:
         return torch.from_numpy(np.ascontiguousarray(frames)), None if bins is None else torch.from_numpy(bins)
 
 
+def _by_torch(path: Path) -> TorchModel:
+    try:
+        from qkgcc.models import checkpoint
+    except ImportError:
+        raise MissingExtraError(f"the checkpoint {path} needs torch: pip install 'qkgcc[train]'") from None
+    return TorchModel(*checkpoint.load(path))
+
+
 @dataclass(frozen=True)
 class Network:
     """See `estimate.Method` for what the members mean. Its evidence is the log-posterior of each frame."""
@@ -147,13 +157,8 @@ class Network:
 
             model = runtime.load(path)
         else:
-            try:
-                from qkgcc.models import checkpoint
-            except ImportError:
-                raise MissingExtraError(
-                    f"the checkpoint {path} needs torch and safetensors: pip install 'qkgcc[train]'"
-                ) from None
-            model = TorchModel(*checkpoint.load(path))
+            card, weights = files.read(path)
+            model = SteeredModel(card, weights, path) if card.architecture == "steered" else _by_torch(path)
         return cls.of(model, decoder)
 
     @classmethod

@@ -56,7 +56,10 @@ class DelayStream:
                 "one of `qkgcc methods`"
             )
         if not estimator.frame_by_frame:
-            raise InputError(f"a stream runs networks as ONNX: `qkgcc export {estimator.method}` makes one")
+            raise InputError(
+                f"{estimator.method} is run by torch, which rounds a frame by those beside it: a stream takes steered "
+                "networks, or an ONNX file (`qkgcc export`)"
+            )
         self._fresh = estimator.pipeline(method, self.sample_rate, ahead=lookahead)
         self.reset()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qkgcc.errors import InputError, MissingExtraError
-from qkgcc.methods import PRETRAINED, pretrained
+from qkgcc.methods import PRETRAINED, pretrained_graph
 from qkgcc.neural import ONNX
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def export(
 
     * `qkgcc export runs/steered-0/best.safetensors --form runtime --out mine.onnx`
     """
-    source = pretrained(network) if network in PRETRAINED else Path(network)
+    source = pretrained_graph(network) if network in PRETRAINED else Path(network)
     path = out or (Path(f"{network}.onnx") if network in PRETRAINED else source.with_suffix(ONNX))
     if path.suffix != ONNX:
         raise InputError(f"--out {path}: its suffix is to be .onnx, by which it is told from a checkpoint")

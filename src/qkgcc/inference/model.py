@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,14 +28,23 @@ Floats32 = npt.NDArray[np.float32]
 class SteeredModel:
     """Logits of any evenly spaced delays, and the weight that the network gives to each frequency."""
 
-    any_delay = True
+    any_delay = any_frame = True
 
-    def __init__(self, path: Path, *, threads: int | None = None, compiled: bool | None = None) -> None:
+    def __init__(
+        self,
+        card: Card,
+        weights: Mapping[str, npt.NDArray[Any]],
+        path: Path,
+        *,
+        threads: int | None = None,
+        compiled: bool | None = None,
+    ) -> None:
         """Args:
+        path: where they are from, for messages.
         threads: that share the frames of a batch; None: as many as there are cores. A single frame has one.
         compiled: whether to run the compiled kernel; None: if it is there.
         """
-        self.card, weights = files.read(path)
+        self.card = card
         if self.card.architecture != "steered":
             raise InputError(f"{path} holds a {self.card.architecture}; only steered networks run without torch")
         try:
@@ -47,6 +58,10 @@ class SteeredModel:
         if compiled and not there:
             raise InputError("this qkgcc was installed without its compiled kernel: install it where a C compiler is")
         self._kernel = kernel.Kernel(self._shape, self._folded) if there and compiled is not False else None
+
+    @classmethod
+    def load(cls, path: Path, *, threads: int | None = None, compiled: bool | None = None) -> SteeredModel:
+        return cls(*files.read(path), path, threads=threads, compiled=compiled)
 
     def _check_sizes(self, path: Path, card: Card) -> None:
         """What the card tells the outside world must be what its options say."""

@@ -31,7 +31,7 @@ import onnx
 from qkgcc import windows
 from qkgcc.card import KEY, Card
 from qkgcc.errors import InputError
-from qkgcc.estimate import DEAD, SILENCE
+from qkgcc.evidence import DEAD, SILENCE
 from qkgcc.models.graph import Graph, save, value
 from qkgcc.runtime import DELAYS_KEY, StandaloneModel, SteeredSizes, load
 from qkgcc.steering import steering_matrix
