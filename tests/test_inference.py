@@ -93,6 +93,21 @@ def test_what_ships_says_what_torch_says(name: str, compiled: bool) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("entry", kernel.entries())
+@pytest.mark.parametrize("changes", (VARIANTS | MORE).values(), ids=VARIANTS | MORE)
+def test_every_instruction_set_says_the_same(changes: dict[str, Any], entry: str, tmp_path: Path) -> None:
+    options = replace(OPTIONS, **changes)
+    _, path = saved(options, tmp_path)
+    model = SteeredModel.load(path, compiled=True)
+    frames = np.random.default_rng(0).standard_normal((3, 2, options.frame)).astype(np.float32)
+    half = np.arange(options.bins) <= options.bins // 2
+    expected = [model.logits(frames, half, np.array(options.grid(7))), model.reliability(frames, half)]
+    model._kernel = kernel.Kernel(model._shape, model._folded, entry)
+    found = [model.logits(frames, half, np.array(options.grid(7))), model.reliability(frames, half)]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-5 * np.abs(other).max())
+
+
 @RUNNERS
 def test_threads_change_nothing(compiled: bool) -> None:
     path, frames = WEIGHTS / "general-small.safetensors", np.random.default_rng(0).standard_normal((40, 2, 2048))

@@ -21,6 +21,8 @@ from qkgcc.inference.shape import Shape
 SOURCE = Path(__file__).with_name("steered.c")
 SLACK = 64
 """Floats that vectors may read beyond the end of an array."""
+ENTRIES = ["qkgcc_steered_v4", "qkgcc_steered_v3", "qkgcc_steered"]
+"""For AVX-512, for AVX2 with fused multiply-adds, and for any processor."""
 BLOCK_KERNEL = 5
 _MOST_POINTERS = 1 << 16
 
@@ -66,13 +68,23 @@ def source_digest() -> str:
     return hashlib.sha256(SOURCE.read_bytes()).hexdigest()
 
 
+def entries() -> list[str]:
+    """All that this processor can run, the best first."""
+    found = library()
+    return [] if found is None else ENTRIES[ENTRIES.index(found[1]) :]
+
+
 class Kernel:
     """A network in the compiled code's layout. Threads may share it."""
 
-    def __init__(self, shape: Shape, net: Folded) -> None:
+    def __init__(self, shape: Shape, net: Folded, entry: str | None = None) -> None:
+        """Args:
+        entry: one of `entries`; None: the best.
+        """
         found = library()
         assert found is not None
-        code, entry = found
+        code, best = found
+        entry = entry or best
         self._run, self._memory = getattr(code, entry), getattr(code, f"{entry}_memory")
         self._memory.restype = ctypes.c_ssize_t
         self._outputs = int(getattr(code, f"{entry}_outputs")())
