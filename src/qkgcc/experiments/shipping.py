@@ -30,12 +30,12 @@ from qkgcc.errors import InputError
 from qkgcc.evidence import at_unit_level
 from qkgcc.experiments.framesets import RATE, FrameSet
 from qkgcc.experiments.unseen import unseen_recordings
+from qkgcc.inference.model import SteeredModel
 from qkgcc.methods import WEIGHTS
 from qkgcc.models import checkpoint
 from qkgcc.models.export import export
 from qkgcc.models.steered import Steered
 from qkgcc.neural import Model, Network
-from qkgcc.runtime import OnnxModel
 
 RATES = (RATE, 11025, 8000)
 """Hz, of recordings that there are curves for. The lower ones hold less than the network's band."""
@@ -193,8 +193,8 @@ def ship(
             parameter.copy_(parameter.half().float())
     bare = dataclasses.replace(card, name=name, metrics={k: v for k, v in card.metrics.items() if k != KEY})
     with tempfile.TemporaryDirectory() as temporary:
-        export(model, bare, Path(temporary) / "bare.onnx")
-        card = calibrated(OnnxModel(Path(temporary) / "bare.onnx"), given, progress)
+        checkpoint.save(model, Path(temporary) / "bare.safetensors", bare, torch.float16)
+        card = calibrated(SteeredModel.load(Path(temporary) / "bare.safetensors"), given, progress)
     checkpoint.save(model, folder / f"{name}.safetensors", card, torch.float16)
     export(model, card, folder / f"{name}.onnx")
     return card
