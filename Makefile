@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+KERNEL := build_kernel.py src/qkgcc/inference/steered.c src/qkgcc/inference/dispatch.c
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
 .PHONY: demo test lint bench samples clean
@@ -31,10 +32,10 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # The light install: what using a model needs, and matplotlib.
-$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.demo: pyproject.toml constraints.txt $(KERNEL) | $(BIN)/python
 	$(PIP) --editable '.[plot]'
 	touch $@
 
-$(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.test: pyproject.toml constraints.txt $(KERNEL) | $(BIN)/python
 	$(PIP) --editable '.[dev]'
 	touch $@ $(VENV)/.demo

@@ -102,23 +102,47 @@ static inline vec gelu(vec x) {
     return 0.5f * x * (1.0f + y * p / q);
 }
 
-static inline vec softplus(vec x) { return larger(x, splat(0)) + logarithm(1.0f + exponential(smaller(x, -x))); }
+/* log(1 + exp(x)) = max(x, 0) + log(1 + e), e = exp(-|x|), which has a polynomial from 0 to 1 */
+static inline vec softplus(vec x) {
+    vec e = exponential(smaller(x, -x));
+    vec p = splat(0.005384043790400028f);
+    p = p * e - 0.03011089190840721f;
+    p = p * e + 0.07921062409877777f;
+    p = p * e - 0.13746611773967743f;
+    p = p * e + 0.19145111739635468f;
+    p = p * e - 0.24852944910526276f;
+    p = p * e + 0.33320343494415283f;
+    p = p * e - 0.49999552965164185f;
+    p = p * e + 1.0f;
+    return larger(x, splat(0)) + p * e;
+}
 
 static inline vec active(vec x, int activation) {
     return activation == GELU ? gelu(x) : activation == SOFTPLUS ? softplus(x) : x;
 }
 
-/* `vectors` vectors of OUTPUTS planes: sums over inputs, which are wherever `rows` points */
+/* `vectors` vectors of OUTPUTS planes: sums over inputs, which are wherever `rows` points. The sums are in registers until
+   they are written to `tile`: an array that were read in a loop of the compiler's choice might be in memory all along. */
 static inline __attribute__((always_inline)) void block(
-    const float *const *rows, ptrdiff_t at, int inputs, const float *weights, int vectors, vec sums[OUTPUTS][VECTORS]) {
+    const float *const *rows, ptrdiff_t at, int inputs, const float *weights, int vectors, float *tile) {
+    vec sums[OUTPUTS][VECTORS];
+#pragma GCC unroll 8
     for (int o = 0; o < OUTPUTS; o++)
+#pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) sums[o][v] = splat(0);
     for (int i = 0; i < inputs; i++, weights += OUTPUTS) {
         vec x[VECTORS];
+#pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) x[v] = load(rows[i] + at + v * LANES);
+#pragma GCC unroll 8
         for (int o = 0; o < OUTPUTS; o++)
+#pragma GCC unroll 4
             for (int v = 0; v < vectors; v++) sums[o][v] += weights[o] * x[v];
     }
+#pragma GCC unroll 8
+    for (int o = 0; o < OUTPUTS; o++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) store(tile + o * BLOCK + v * LANES, sums[o][v]);
 }
 
 typedef struct {
@@ -130,29 +154,46 @@ typedef struct {
     int activation;
 } Finish;
 
+static inline __attribute__((always_inline)) void finish_as(
+    const float *tile, int vectors, int first, int outputs, ptrdiff_t at, float *out, ptrdiff_t stride,
+    const Finish *f, int activation) {
+    for (int o = first; o < first + OUTPUTS && o < outputs; o++)
+        for (int v = 0; v < vectors; v++) {
+            ptrdiff_t p = at + v * LANES;
+            vec y = load(tile + (o - first) * BLOCK + v * LANES);
+            if (f->bias) y += f->bias[o];
+            if (f->add) y += load(f->add + o * f->add_stride + p);
+            y = active(y, activation);
+            if (f->carry) y += load(f->carry + o * f->carry_stride + p);
+            if (f->mask) y *= load(f->mask + p);
+            store(out + o * stride + p, y);
+        }
+}
+
+/* Not inlined: the constants of an activation would take the registers that the sums need. */
+static __attribute__((noinline)) void finish(
+    const float *tile, int vectors, int first, int outputs, ptrdiff_t at, float *out, ptrdiff_t stride, const Finish *f) {
+    if (f->activation == GELU)
+        finish_as(tile, vectors, first, outputs, at, out, stride, f, GELU);
+    else if (f->activation == SOFTPLUS)
+        finish_as(tile, vectors, first, outputs, at, out, stride, f, SOFTPLUS);
+    else
+        finish_as(tile, vectors, first, outputs, at, out, stride, f, PLAIN);
+}
+
 /* outputs of `length` floats, rounded up to vectors: what is beyond must be memory of the caller's */
-static inline __attribute__((always_inline)) void product(
+static void product(
     const float *const *rows, int inputs, const float *weights, int outputs, ptrdiff_t length, float *out,
-    ptrdiff_t stride, const Finish f) {
+    ptrdiff_t stride, Finish f) {
     for (ptrdiff_t at = 0; at < length;) {
         int vectors = at + BLOCK <= length + LANES - 1 ? VECTORS : 1;
         for (int first = 0; first < outputs; first += OUTPUTS) {
-            vec sums[OUTPUTS][VECTORS];
+            float tile[OUTPUTS * BLOCK];
             if (vectors == VECTORS)
-                block(rows, at, inputs, weights + (ptrdiff_t)first * inputs, VECTORS, sums);
+                block(rows, at, inputs, weights + (ptrdiff_t)first * inputs, VECTORS, tile);
             else
-                block(rows, at, inputs, weights + (ptrdiff_t)first * inputs, 1, sums);
-            for (int o = first; o < first + OUTPUTS && o < outputs; o++)
-                for (int v = 0; v < vectors; v++) {
-                    ptrdiff_t p = at + v * LANES;
-                    vec y = sums[o - first][v];
-                    if (f.bias) y += f.bias[o];
-                    if (f.add) y += load(f.add + o * f.add_stride + p);
-                    y = active(y, f.activation);
-                    if (f.carry) y += load(f.carry + o * f.carry_stride + p);
-                    if (f.mask) y *= load(f.mask + p);
-                    store(out + o * stride + p, y);
-                }
+                block(rows, at, inputs, weights + (ptrdiff_t)first * inputs, 1, tile);
+            finish(tile, vectors, first, outputs, at, out, stride, &f);
         }
         at += (ptrdiff_t)vectors * LANES;
     }
@@ -208,6 +249,33 @@ static void depthwise(
             store(y.data + c * y.plane + p + LANES, b);
         }
     }
+}
+
+/* `coarse` adjacent rows become rows of planes of their own, as if zeros followed the last */
+static inline __attribute__((always_inline)) void split(Planes x, Planes y, int channels, int windows, int rows, int coarse) {
+    int whole = rows / coarse, rest = rows % coarse;
+    for (int i = 0; i < channels; i++)
+        for (int w = 0; w < windows; w++) {
+            const float *from = x.data + i * x.plane + w * x.row;
+            for (int k = 0; k < coarse; k++) {
+                float *to = y.data + (i * coarse + k) * y.plane + w * y.row;
+                for (int r = 0; r < whole; r++) to[r] = from[r * coarse + k];
+                if (rest) to[whole] = k < rest ? from[whole * coarse + k] : 0;
+            }
+        }
+}
+
+/* Every row `coarse` times */
+static inline __attribute__((always_inline)) void repeat(Planes x, Planes y, int channels, int windows, int rows, int coarse) {
+    int whole = rows / coarse, rest = rows % coarse;
+    for (int i = 0; i < channels; i++)
+        for (int w = 0; w < windows; w++) {
+            const float *from = x.data + i * x.plane + w * x.row;
+            float *to = y.data + i * y.plane + w * y.row;
+            for (int r = 0; r < whole; r++)
+                for (int k = 0; k < coarse; k++) to[r * coarse + k] = from[r];
+            for (int k = 0; k < rest; k++) to[whole * coarse + k] = from[whole];
+        }
 }
 
 /* [log(1 + |X|), cos, sin] of a spectrum, turned and normalized: rows [y / sigma, 1] and 1 / sigma, zero where masked.
@@ -400,14 +468,10 @@ void ENTRY(
                 (Finish){.bias = net->local_bias, .mask = mask.data, .activation = GELU});
         Planes seen = local;
         if (net->blocks) {
-            for (int i = 0; i < c; i++) /* adjacent rows become planes of their own */
-                for (int w = 0; w < W; w++)
-                    for (int r = 0; r < z.coarse_rows; r++)
-                        for (int k = 0; k < net->coarse; k++) {
-                            int from = r * net->coarse + k;
-                            parts.data[(i * net->coarse + k) * parts.plane + w * parts.row + r] =
-                                from < z.rows ? local.data[i * local.plane + w * local.row + from] : 0;
-                        }
+            if (net->coarse == 4)
+                split(local, parts, c, W, z.rows, 4);
+            else
+                split(local, parts, c, W, z.rows, net->coarse);
             n = taps(rows, parts, c * net->coarse, 1, 1);
             product(rows, n, net->down, net->block_channels, y.length, y.data, y.plane,
                     (Finish){.bias = net->down_bias, .mask = coarse_mask.data, .activation = GELU});
@@ -425,12 +489,10 @@ void ENTRY(
             }
             n = taps(rows, y, count, 1, 1);
             product(rows, n, net->up, c, up.length, up.data, up.plane, (Finish){.bias = net->up_bias});
-            for (int i = 0; i < c; i++)
-                for (int w = 0; w < W; w++)
-                    for (int r = 0; r < z.coarse_rows; r++)
-                        for (int k = 0; k < net->coarse && r * net->coarse + k < z.rows; k++)
-                            repeated.data[i * repeated.plane + w * repeated.row + r * net->coarse + k] =
-                                up.data[i * up.plane + w * up.row + r];
+            if (net->coarse == 4)
+                repeat(up, repeated, c, W, z.rows, 4);
+            else
+                repeat(up, repeated, c, W, z.rows, net->coarse);
             n = taps(rows, local, c, 1, 1);
             product(rows, n, net->mix, c, local.length, merged.data, merged.plane,
                     (Finish){.bias = net->mix_bias, .add = repeated.data, .add_stride = repeated.plane, .activation = GELU});
