@@ -21,6 +21,7 @@ lint: $(VENV)/.test
 bench: $(VENV)/.test ## speed tables, into benchmarks/results
 	$(BIN)/python -m benchmarks.gcc
 	$(BIN)/python -m benchmarks.rooms
+	$(BIN)/python -m benchmarks.runtime
 
 samples: $(VENV)/.test ## make the bundled recording again (needs espeak-ng)
 	$(BIN)/python tools/make_samples.py
