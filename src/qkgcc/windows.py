@@ -33,5 +33,5 @@ def cut(frames: npt.NDArray[Any], window: int) -> npt.NDArray[Any]:
     hop, windows = window // 2, count(frames.shape[-1], window)
     spare = (windows + 1) * hop - frames.shape[-1]
     padded = np.concatenate([frames, np.zeros((*frames.shape[:-1], spare), frames.dtype)], axis=-1)
-    at = hop * np.arange(windows)[:, None] + np.arange(window)
-    return np.asarray(padded[..., at] * taper(window))
+    cut = np.lib.stride_tricks.sliding_window_view(padded, window, axis=-1)[..., ::hop, :]
+    return np.asarray(cut * taper(window))

@@ -139,7 +139,9 @@ class Kernel:
         by_part = parts[:-SLACK].reshape(*spectra.shape[:3], 2, -1)
         by_part[..., 0, :], by_part[..., 1, :] = spectra.real, spectra.imag
         result = np.empty((batch, lags if what == "logits" else self._shape.rows), np.float32)
-        given = [_with_slack(usable), _with_slack(steering)]
+        if self._place.steering is not steering:  # the same table, frame after frame
+            self._place.steering, self._place.padded = steering, _with_slack(steering)
+        given = [_with_slack(usable), self._place.padded]
         self._run(
             ctypes.byref(network),
             batch,
@@ -161,7 +163,7 @@ class Kernel:
             place.network = _Network(**(self._numbers | {"windows": windows}), **arrays)
             place.memory = np.zeros(self._memory(ctypes.byref(place.network), lags), np.float32)
             place.pointers = (ctypes.c_void_p * _MOST_POINTERS)()
-            place.sizes = windows, lags
+            place.sizes, place.steering = (windows, lags), None
         return place.network, place.memory, place.pointers
 
 
