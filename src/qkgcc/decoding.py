@@ -267,7 +267,7 @@ def _check(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> tuple[Array, Arra
     if candidates.ndim != 1 or p.ndim < 1 or len(candidates) == 0 or p.shape[-1] != len(candidates):
         raise InputError(f"a posterior of shape {p.shape} does not fit delays of shape {candidates.shape}")
     steps = np.diff(candidates)
-    if len(steps) and not (steps[0] > 0 and np.allclose(steps, steps[0], rtol=1e-6)):
+    if len(steps) and not (steps[0] > 0 and (np.abs(steps - steps[0]) <= 1e-6 * steps[0]).all()):
         raise InputError("the delays are to rise in even steps")
     if (p < 0).any():
         raise InputError("a posterior is never negative; these look like logits: take posterior(logits) first")
