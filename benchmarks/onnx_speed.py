@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from qkgcc.runtime import OnnxModel
 
 from benchmarks.timing import interleaved, ratio, write
 from qkgcc import gcc
@@ -22,7 +23,6 @@ from qkgcc.card import Card
 from qkgcc.models import cost
 from qkgcc.models.export import export
 from qkgcc.models.steered import Steered, SteeredOptions
-from qkgcc.runtime import OnnxModel
 
 DESIGNS: dict[str, dict[str, Any]] = {
     "default": {},

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import onnxruntime
 from onnx import helper
+from qkgcc.runtime import OnnxModel
 
 from benchmarks.timing import RESULTS, interleaved, ratio, write
 from qkgcc.card import Card
 from qkgcc.methods import PRETRAINED, pretrained_graph
 from qkgcc.models import standalone
 from qkgcc.models.graph import OPSET, Graph, save, value
-from qkgcc.runtime import OnnxModel
 
 COMMAND = "python -m benchmarks.standalone_speed"
 LAGS = {"0.5 m": 24, "2 m": 96}
