@@ -152,9 +152,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = networks(Path(folder))
         notes = [
-            "Medians, one thread; ratios round by round, one frame at once. `this package`: the compiled kernel, at most",
-            "16 frames at once in any case; `ONNX`: what `qkgcc export` writes, by onnxruntime; `frozen delays`: the",
-            "steering matrix is in the file, too; `GCC-PHAT`: of the same frames, for the same delays.",
+            "Medians, one thread; ratios round by round, one frame at once. `this package`: the compiled kernel, 16",
+            "frames at once at most; `ONNX`: what `qkgcc export` writes, by onnxruntime; `frozen delays`: the steering",
+            "matrix is in the file, too; `GCC-PHAT`: of the same frames, for the same delays.",
         ]
         write(
             "standalone_speed",
