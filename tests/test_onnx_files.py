@@ -15,6 +15,8 @@ from qkgcc.methods import pretrained
 from qkgcc.models import standalone
 from qkgcc.onnx_files import StandaloneModel
 
+OLDER = ("spectra", "steering"), ("logits", "reliability")
+
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
@@ -104,6 +106,19 @@ class TestBadFiles:
             self.write(proto, metadata, tmp_path / "bad.onnx")
             with pytest.raises(InputError, match=message):
                 DelayEstimator(tmp_path / "bad.onnx")
+
+    def test_the_form_that_older_versions_wrote(self, files: tuple[Path, Path], tmp_path: Path) -> None:
+        """Spectra and a steering matrix in, two outputs."""
+        shape = ["batch", 3]
+        names = [[onnx.helper.make_tensor_value_info(name, 1, shape) for name in both] for both in OLDER]
+        nodes = [onnx.helper.make_node("Add", list(OLDER[0]), [name]) for name in OLDER[1]]
+        graph = onnx.helper.make_graph(nodes, "steered", *names)
+        opset = [onnx.helper.make_opsetid("", 20)]
+        older = onnx.helper.make_model(graph, opset_imports=opset, ir_version=9)
+        card = {one.key: one.value for one in onnx.load(files[0]).metadata_props if one.key == KEY}
+        self.write(older, card, tmp_path / "older.onnx")
+        with pytest.raises(InputError, match="another version of qkgcc"):
+            DelayEstimator(tmp_path / "older.onnx")
 
     def write(self, proto: onnx.ModelProto, metadata: dict[str, str], path: Path) -> None:
         del proto.metadata_props[:]

@@ -103,14 +103,15 @@ class StandaloneModel:
         _check_digest(path, metadata.get(DIGEST_KEY))
         inputs = {one.name: one.shape for one in self.session.get_inputs()}
         self.any_delay = "delays" in inputs
-        (output,) = self.session.get_outputs()
         try:
+            (output,) = self.session.get_outputs()
             seconds = np.array(json.loads(metadata[DELAYS_KEY]), dtype=np.float64)
             self.card = dataclasses.replace(card, delays=np.round(seconds * card.sample_rate, 6).tolist())
             fits = inputs["frames"][1:] == [2, card.frame]
+            fits = fits and (self.any_delay or output.shape[1:] == [len(seconds)])
         except (KeyError, ValueError):
             fits = False
-        if not fits or not (self.any_delay or output.shape[1:] == [len(self.card.delays)]):
+        if not fits:
             raise InputError(f"{path}: the network is not the one that its card describes; another version of qkgcc?")
 
     @property
