@@ -1,8 +1,9 @@
-"""Standalone ONNX files beside the form that this package runs, and ways to have a Fourier transform in such a file.
+"""The pretrained networks by this package and from ONNX files, and ways to have a Fourier transform in such a file.
 
     python -m benchmarks.standalone_speed
 
-One thread. Writes two tables: the pretrained networks in both forms (docs/onnx.md has it, too), and transforms alone.
+One thread. Writes two tables: the networks, with GCC-PHAT of the same frames (docs/onnx.md has it, too), and transforms
+alone.
 """
 
 import re
@@ -14,16 +15,17 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-from onnx import helper
 
 from benchmarks.timing import RESULTS, interleaved, ratio, write
-from qkgcc.card import Card
-from qkgcc.methods import PRETRAINED, pretrained_graph
+from qkgcc import gcc
+from qkgcc.inference import files
+from qkgcc.inference.model import SteeredModel
+from qkgcc.methods import PRETRAINED, pretrained
 from qkgcc.models import standalone
 from qkgcc.models.graph import OPSET, Graph, save, value
-from qkgcc.runtime import OnnxModel
 
 COMMAND = "python -m benchmarks.standalone_speed"
+PACKAGE = "this package"
 LAGS = {"0.5 m": 24, "2 m": 96}
 BATCHES = {1: 200, 16: 30, 64: 15}
 """Frames at once, and rounds."""
@@ -58,53 +60,54 @@ def noise(batch: int) -> Any:
 def networks(folder: Path) -> list[dict[str, Any]]:
     rows = []
     for name in PRETRAINED:
-        runtime = OnnxModel(pretrained_graph(name), threads=1)
-        graph, card = standalone.read_network(pretrained_graph(name))
+        own = SteeredModel.load(pretrained(name), threads=1, compiled=True)
+        card, arrays = files.read(pretrained(name))
         for spacing, most in LAGS.items():
             delays = np.arange(-most, most + 1.0)
             seconds = (delays / card.sample_rate).astype(np.float32)
-            paths = {"standalone": folder / "free.onnx", "standalone, frozen delays": folder / "frozen.onnx"}
+            paths = {"ONNX": folder / "free.onnx", "ONNX, frozen delays": folder / "frozen.onnx"}
             for path, frozen in zip(paths.values(), (None, delays.tolist()), strict=True):
-                standalone.export(graph, card, path, frozen)
-            opened = {form: session(path) for form, path in paths.items()}
-            functions: dict[str, dict[int, Function]] = {"runtime": {}} | {form: {} for form in paths}
+                standalone.export(card, arrays, path, frozen)
+            opened = {way: session(path) for way, path in paths.items()}
+            functions: dict[str, dict[int, Function]] = {way: {} for way in (PACKAGE, *paths, "GCC-PHAT")}
             for batch in BATCHES:
                 frames = noise(batch)
-                functions["runtime"][batch] = partial(runtime.logits, frames, None, delays)
-                for form, one in opened.items():
-                    given = {"frames": frames} | ({} if "frozen" in form else {"delays": seconds})
-                    functions[form][batch] = partial(one.run, None, given)
-            files = {"runtime": pretrained_graph(name), **paths}
-            for form, times in measured(functions, "runtime").items():
-                size = f"{files[form].stat().st_size / 1000:.0f}"
-                rows.append({"network": name, "form": form, "delays of": spacing, "kB": size, **times})
+                functions[PACKAGE][batch] = partial(own.logits, frames, None, delays)
+                functions["GCC-PHAT"][batch] = partial(gcc.delays, frames, "phat", max_lag=most)
+                for way, one in opened.items():
+                    given = {"frames": frames} | ({} if "frozen" in way else {"delays": seconds})
+                    functions[way][batch] = partial(one.run, None, given)
+            stored = {PACKAGE: pretrained(name), **paths}
+            for way, times in measured(functions, PACKAGE).items():
+                size = f"{stored[way].stat().st_size / 1000:.0f}" if way in stored else "-"
+                rows.append({"network": name, "by": way, "delays of": spacing, "kB": size, **times})
     return rows
 
 
-def in_products(card: Card, windows: int, path: Path) -> None:
-    build, length = Graph(), card.options["window"] or card.frame
-    standalone.transform(build, "x", card, output="y")
-    _save(build, card, windows, length, path)
+def in_products(length: int, dft: int, windows: int, path: Path) -> None:
+    build = Graph()
+    standalone.transform(build, "x", length, dft, output="y")
+    _save(build, length, dft, windows, path)
 
 
-def as_operator(card: Card, windows: int, path: Path) -> None:
-    build, length = Graph(), card.options["window"] or card.frame
+def as_operator(length: int, dft: int, windows: int, path: Path) -> None:
+    build = Graph()
     column = build.add("Unsqueeze", "x", [4])
-    spectra = build.add("DFT", column, np.array(card.dft), np.array(3), onesided=1)
-    build.nodes.append(helper.make_node("Transpose", [spectra], ["y"], perm=[0, 1, 2, 4, 3]))
-    _save(build, card, windows, length, path)
+    spectra = build.add("DFT", column, np.array(dft), np.array(3), onesided=1)
+    build.add("Transpose", spectra, output="y", perm=[0, 1, 2, 4, 3])
+    _save(build, length, dft, windows, path)
 
 
-def in_one_matrix(card: Card, windows: int, path: Path) -> None:
-    build, length, bins = Graph(), card.options["window"] or card.frame, card.dft // 2 + 1
-    angle = 2 * np.pi * np.outer(np.arange(length), np.arange(bins)) / card.dft
+def in_one_matrix(length: int, dft: int, windows: int, path: Path) -> None:
+    build, bins = Graph(), dft // 2 + 1
+    angle = 2 * np.pi * np.outer(np.arange(length), np.arange(bins)) / dft
     spectra = build.add("MatMul", "x", np.concatenate([np.cos(angle), -np.sin(angle)], axis=1))
     build.add("Reshape", spectra, [0, 0, 2, 2, bins], output="y")
-    _save(build, card, windows, length, path)
+    _save(build, length, dft, windows, path)
 
 
-def _save(build: Graph, card: Card, windows: int, length: int, path: Path) -> None:
-    x, y = value("x", ["batch", windows, 2, length]), value("y", ["batch", windows, 2, 2, card.dft // 2 + 1])
+def _save(build: Graph, length: int, dft: int, windows: int, path: Path) -> None:
+    x, y = value("x", ["batch", windows, 2, length]), value("y", ["batch", windows, 2, 2, dft // 2 + 1])
     save(build.to_proto("transform", [x], [y]), {}, path)
 
 
@@ -114,16 +117,6 @@ WAYS = {"two small products": in_products, "the operator DFT": as_operator, "one
 def transforms(folder: Path) -> list[dict[str, Any]]:
     rows = []
     for what, (frame, window, dft) in TRANSFORMS.items():
-        card = Card(
-            name="transform",
-            architecture="steered",
-            options={"window": window},
-            sample_rate=16000,
-            frame=frame,
-            dft=dft,
-            delays=[0],
-            scaling="frame",
-        )
         windows = 2 * frame // window - 1 if window else 1
         given = {
             batch: np.random.default_rng(0).standard_normal((batch, windows, 2, window or frame)).astype(np.float32)
@@ -135,7 +128,7 @@ def transforms(folder: Path) -> list[dict[str, Any]]:
         sizes, errors = {}, {}
         for way, make in WAYS.items():
             path = folder / "transform.onnx"
-            make(card, windows, path)
+            make(window or frame, dft, windows, path)
             opened = session(path)
             sizes[way] = f"{path.stat().st_size / 1000:.0f}"
             (found,) = opened.run(None, {"x": given[1]})
@@ -159,11 +152,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = networks(Path(folder))
         notes = [
-            "Medians, one thread; ratios round by round, one frame at once. `runtime`: transforms and steering by",
-            "NumPy, at most 16 frames at once in any case; `standalone`: all inside the file; `frozen delays`: the",
-            "steering matrix is in the file, too.",
+            "Medians, one thread; ratios round by round, one frame at once. `this package`: the compiled kernel, 16",
+            "frames at once at most; `ONNX`: what `qkgcc export` writes, by onnxruntime; `frozen delays`: the steering",
+            "matrix is in the file, too; `GCC-PHAT`: of the same frames, for the same delays.",
         ]
-        write("standalone_speed", "Standalone ONNX files", COMMAND, list(rows[0]), rows, notes)
+        write(
+            "standalone_speed",
+            "The pretrained networks: by this package, and as ONNX",
+            COMMAND,
+            list(rows[0]),
+            rows,
+            notes,
+        )
         into_document((RESULTS / "standalone_speed.md").read_text())
         rows = transforms(Path(folder))
         notes = [f"Medians, one thread, opset {OPSET}. The error is relative to the spectrum's RMS."]

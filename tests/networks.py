@@ -10,7 +10,6 @@ from torch import nn
 from qkgcc.calibration import KEY, Calibration, Curves
 from qkgcc.card import Card
 from qkgcc.models import checkpoint
-from qkgcc.models.export import export
 from qkgcc.models.steered import Steered, SteeredOptions
 from qkgcc.train.targets import cross_entropy
 from signals import delayed_noise
@@ -96,9 +95,8 @@ def train_steered() -> Steered:
     return model.eval()
 
 
-def save_steered(folder: Path, model: Steered) -> tuple[Path, Path]:
-    """As a checkpoint and as ONNX."""
-    paths = folder / "tiny.safetensors", folder / "tiny.onnx"
-    checkpoint.save(model, paths[0], steered_card(), dtype=torch.float32)
-    export(model, steered_card(), paths[1])
-    return paths
+def save_steered(folder: Path, model: Steered) -> Path:
+    """As a checkpoint."""
+    path = folder / "tiny.safetensors"
+    checkpoint.save(model, path, steered_card(), dtype=torch.float32)
+    return path

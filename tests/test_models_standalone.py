@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -22,13 +23,11 @@ from qkgcc import DelayEstimator, InputError, samples
 from qkgcc.card import KEY, Card
 from qkgcc.cli import app
 from qkgcc.evidence import at_unit_level
-from qkgcc.methods import PRETRAINED, WEIGHTS
+from qkgcc.inference import files
+from qkgcc.methods import PRETRAINED, pretrained
 from qkgcc.models import checkpoint, standalone
-from qkgcc.models.export import network_graph
 from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
 from qkgcc.models.steered import Steered, SteeredOptions
-from qkgcc.neural import Network
-from qkgcc.runtime import OnnxModel, StandaloneModel, load
 
 TOLERANCE = 1e-4
 PAPER = QKGCCOptions(frame=256, dft=512, max_delay=12, width=16, heads=2, radius=2, channels=8, hidden=16)
@@ -65,10 +64,14 @@ def speech(count: int, frame: int) -> np.ndarray:
     return np.stack([sound[i * frame : (i + 1) * frame, :2].T for i in range(count)])
 
 
+def weights(model: nn.Module) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+
+
 def saved(options: SteeredOptions, path: Path, delays: object = None) -> Steered:
     model = as_trained(options)
     card = steered_card(options=vars(options), dft=options.dft, delays=options.delays)
-    standalone.export(network_graph(model), card, path, delays)  # type: ignore[arg-type]
+    standalone.export(card, weights(model), path, delays)  # type: ignore[arg-type]
     return model
 
 
@@ -89,14 +92,13 @@ def test_logits_are_those_of_the_network(changes: dict[str, object], tmp_path: P
 
 @pytest.mark.parametrize("name", PRETRAINED)
 def test_the_pretrained_networks_are_torchs_within_a_ten_thousandth(name: str, tmp_path: Path) -> None:
-    model, card = checkpoint.load(WEIGHTS / f"{name}.safetensors")
-    graph, same = standalone.read_network(WEIGHTS / f"{name}.onnx")
-    assert same == card
+    model, card = checkpoint.load(pretrained(name))
+    arrays = weights(model)
     free, frozen = tmp_path / "free.onnx", tmp_path / "frozen.onnx"
-    standalone.export(graph, card, free)
+    standalone.export(card, arrays, free)
     delays = standalone.frozen_delays(card, 0.00146)
     assert delays == tuple(range(-24, 25))
-    standalone.export(graph, card, frozen, delays)
+    standalone.export(card, arrays, frozen, delays)
     for frames in (noise(8, card.frame), speech(24, card.frame)):
         for grid in (card.delays, delays, [17.3]):
             np.testing.assert_allclose(run(free, frames, grid), expected(model, frames, grid), atol=TOLERANCE)
@@ -108,11 +110,15 @@ def test_the_published_network_has_its_own_delays(changes: dict[str, object], tm
     options = replace(PAPER, **changes)  # type: ignore[arg-type]
     torch.manual_seed(0)
     model = QKGCC(options).eval()
+    for block in model.head.blocks:
+        norm: Any = block[1]  # type: ignore[index]
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
     card = steered_card(
         architecture="qkgcc", options=vars(options), delays=options.delays, scaling="utterance", metrics={}
     )
     path = tmp_path / "a.onnx"
-    standalone.export(network_graph(model), card, path)
+    standalone.export(card, weights(model), path)
     frames = np.random.default_rng(0).standard_normal((4, 2, 256)).astype(np.float32)
     with torch.no_grad():
         same = model(torch.from_numpy(frames)).numpy()
@@ -124,7 +130,13 @@ def test_the_published_network_has_its_own_delays(changes: dict[str, object], tm
     answers = [DelayEstimator(tmp_path / name, max_delay=0.0005)(sound, RATE) for name in ("a.onnx", "a.safetensors")]
     np.testing.assert_allclose(answers[0].curve, answers[1].curve, atol=TOLERANCE)
     with pytest.raises(InputError, match="knows its 25 delays and no others"):
-        standalone.export(network_graph(model), card, path, [0.0])
+        standalone.export(card, weights(model), path, [0.0])
+    with pytest.raises(InputError, match="has 25 classes, but its card 3 delays"):
+        standalone.export(replace(card, delays=(-1, 0, 1)), weights(model), path)
+    with pytest.raises(InputError, match="do not fit the network of their card"):
+        standalone.export(card, {}, path)
+    with pytest.raises(InputError, match="is a ngcc; only QK-GCC is exported"):
+        standalone.export(replace(card, architecture="ngcc"), {}, path)
 
 
 @pytest.fixture(scope="module")
@@ -194,68 +206,12 @@ def test_it_is_quiet_when_it_is_opened(path: Path) -> None:
 
 
 def test_the_sign_and_the_unit_are_as_the_file_says(tmp_path: Path) -> None:
-    graph, card = standalone.read_network(WEIGHTS / "general.onnx")
-    standalone.export(graph, card, tmp_path / "a.onnx")
+    card, arrays = files.read(pretrained("general"))
+    standalone.export(card, arrays, tmp_path / "a.onnx")
     sound = np.random.default_rng(0).standard_normal(card.frame + 5)
     frames = np.stack([sound[:-5], sound[5:]])[None].astype(np.float32)  # channel 0 hears it 5 samples later
     delays = np.arange(-24, 25)
     assert delays[run(tmp_path / "a.onnx", frames, delays).argmax()] == 5
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("methods")
-    graph, card = standalone.read_network(WEIGHTS / "general-small.onnx")
-    standalone.export(graph, card, folder / "free.onnx")
-    standalone.export(graph, card, folder / "frozen.onnx", standalone.frozen_delays(card, 0.002))
-    return folder / "free.onnx", folder / "frozen.onnx"
-
-
-class TestAsAMethod:
-    """The estimator takes standalone files as well, within their limits."""
-
-    def answers(self, *methods: Path | str, **options: object) -> list[np.ndarray]:
-        sound = samples.path("talkers-2ch")
-        return [DelayEstimator(one, **options)(sound, end=4.0).curve for one in methods]  # type: ignore[arg-type]
-
-    def test_answers_are_those_of_the_network(self, files: tuple[Path, Path]) -> None:
-        by_name, by_file = self.answers("general-small", files[0], spacing=0.5)
-        np.testing.assert_allclose(by_name, by_file, atol=1e-4)
-
-    def test_frozen_delays_answer_up_to_where_they_end(self, files: tuple[Path, Path]) -> None:
-        model = load(files[1])
-        assert isinstance(model, StandaloneModel)
-        assert model.card.delays == tuple(range(-32, 33))
-        (curve,) = self.answers(files[1], max_delay=0.001)
-        assert curve.shape[1] == 33
-        with pytest.raises(InputError, match=r"knows delays up to 2\.00 ms, not 3\.00 ms"):
-            self.answers(files[1], max_delay=0.003)
-
-    def test_what_needs_the_other_form_says_so(self, files: tuple[Path, Path]) -> None:
-        sound = 0.1 * np.random.default_rng(0).standard_normal((2, 8000))
-        with pytest.raises(InputError, match=r"recordings of at least 16000 Hz.*--form runtime"):
-            DelayEstimator(files[0])(sound, 8000)
-        with pytest.raises(InputError, match=r"takes frames of 0\.128 s, not 0\.2"):
-            DelayEstimator(files[0], frame=0.2)(sound, 16000)
-        with pytest.raises(InputError, match="has logits only"):
-            DelayEstimator(files[0]).explain(sound, 16000)
-
-    def test_damage_is_noticed(self, files: tuple[Path, Path], tmp_path: Path) -> None:
-        content = bytearray(files[0].read_bytes())
-        at = content.index(b"full scale 1")
-        content[at] ^= 1
-        (tmp_path / "bad.onnx").write_bytes(content)
-        with pytest.raises(InputError, match="its checksum is another"):
-            Network.load(tmp_path / "bad.onnx")
-        proto = onnx.load(files[0])
-        kept = {one.key: one.value for one in proto.metadata_props if one.key == KEY}
-        del proto.metadata_props[:]
-        onnx.helper.set_model_props(proto, kept)
-        onnx.save(proto, tmp_path / "bad.onnx")
-        with pytest.raises(InputError, match="not the one that its card describes"):
-            Network.load(tmp_path / "bad.onnx")
-        with pytest.raises(InputError, match="not the one that its card describes"):
-            OnnxModel(files[0])
 
 
 class TestCommandLine:
@@ -265,15 +221,15 @@ class TestCommandLine:
             raise result.exception
         return result.stdout
 
-    def test_a_checkpoint_and_its_file_export_alike(self, tmp_path: Path) -> None:
-        paths = save_steered(tmp_path, as_trained(OPTIONS))
+    def test_the_same_network_is_the_same_file(self, tmp_path: Path) -> None:
+        source = save_steered(tmp_path, as_trained(OPTIONS))
         outs = [tmp_path / "a.onnx", tmp_path / "b.onnx"]
-        for source, out in zip(paths, outs, strict=True):
+        for out in outs:
             assert f"written: {out}" in self.invoke(source, "--out", out, "--max-delay", 0.0005, "--step", 0.0000625)
         assert outs[0].read_bytes() == outs[1].read_bytes()
         assert [one.name for one in plain_session(outs[0]).get_inputs()] == ["frames"]
         assert plain_session(outs[0]).get_outputs()[0].shape == ["batch", 17]
-        with pytest.raises(InputError, match="is a standalone file already"):
+        with pytest.raises(InputError, match="is an ONNX file already"):
             self.invoke(outs[0], "--out", tmp_path / "c.onnx")
 
     @pytest.mark.parametrize(
@@ -283,49 +239,47 @@ class TestCommandLine:
             (("--max-delay", 0.001, "--step", 0.00001), r"the step is 1e-05 s; tiny has one of 6\.25e-05 s"),
             (("--max-delay", 0.009), r"tiny can look for 0 to 0\.0079375 s"),
             (("--max-delay", -1), "the largest delay is -1 s"),
-            (("--max-delay", 0.001, "--form", "runtime"), "the form runtime takes any"),
             (("--out", "a.bin"), "its suffix is to be .onnx"),
         ],
     )
     def test_what_cannot_be_is_said(self, arguments: tuple[object, ...], message: str, tmp_path: Path) -> None:
-        source, _ = save_steered(tmp_path, as_trained(OPTIONS))
+        source = save_steered(tmp_path, as_trained(OPTIONS))
         with pytest.raises(InputError, match=message):
             self.invoke(source, *(() if "--out" in arguments else ("--out", tmp_path / "a.onnx")), *arguments)
 
     def test_other_sources_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="there is no network 'nothing': give general"):
             self.invoke("nothing")
-        _, source = save_steered(tmp_path, as_trained(OPTIONS))
-        with pytest.raises(InputError, match="would be overwritten by its own export"):
-            self.invoke(source)
-        with pytest.raises(InputError, match="is an ONNX file already"):
-            self.invoke(source, "--form", "runtime", "--out", tmp_path / "a.onnx")
+        (tmp_path / "bad.safetensors").write_bytes(b"")
+        with pytest.raises(InputError, match="is not a safetensors file"):
+            self.invoke(tmp_path / "bad.safetensors")
 
     def test_a_dft_of_prime_length_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="a DFT of 509 samples has no factors"):
             saved(replace(OPTIONS, dft=509), tmp_path / "a.onnx")
 
-    def test_pretrained_networks_need_no_torch(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("source", ["general-small", "checkpoints/qkgcc-0.safetensors"])
+    def test_onnx_is_all_it_needs(self, source: str, tmp_path: Path) -> None:
         code = f"""
 import sys
-sys.modules["torch"] = None
+for name in sys.argv[1].split():
+    sys.modules[name] = None
 from qkgcc.cli import main
-sys.argv = ["qkgcc", "export", sys.argv[1], "--out", {str(tmp_path / "a.onnx")!r}]
+sys.argv = ["qkgcc", "export", {source!r}, "--out", {str(tmp_path / "a.onnx")!r}]
 main()
 """
-        subprocess.run([sys.executable, "-c", code, "general-small"], check=True)
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(WEIGHTS / "general.safetensors")], capture_output=True, text=True
-        )
+        root = Path(__file__).parents[1]
+        subprocess.run([sys.executable, "-c", code, "torch onnxruntime"], check=True, cwd=root)
+        assert plain_session(tmp_path / "a.onnx").get_inputs()[0].name == "frames"
+        done = subprocess.run([sys.executable, "-c", code, "onnx"], capture_output=True, text=True, cwd=root)
         assert done.returncode == 2
-        assert "exporting a checkpoint needs torch and onnx: pip install 'qkgcc[train]'" in done.stderr
+        assert "exporting needs onnx: pip install 'qkgcc[export]'" in done.stderr
 
 
 def test_the_documented_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (Path(__file__).parents[1] / "docs" / "onnx.md").read_text()
     (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    graph, card = standalone.read_network(WEIGHTS / "general.onnx")
-    standalone.export(graph, card, tmp_path / "model.onnx")
+    standalone.export(*files.read(pretrained("general")), tmp_path / "model.onnx")
     sound = np.random.default_rng(0).standard_normal(8005)
     soundfile.write(tmp_path / "talk.wav", 0.1 * np.stack([sound[:-5], sound[5:]], axis=1), RATE)
     monkeypatch.chdir(tmp_path)

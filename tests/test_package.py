@@ -24,7 +24,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_the_samples_and_the_type_marker_and_stays_small(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {"qkgcc/py.typed", "qkgcc/samples/talkers-2ch.flac", "qkgcc/samples/talkers-4ch.json"} <= names
-    assert {f"qkgcc/weights/{name}.{kind}" for name in PRETRAINED for kind in ("onnx", "safetensors")} <= names
+    assert {f"qkgcc/weights/{name}.safetensors" for name in PRETRAINED} <= names
+    assert not any(name.endswith(".onnx") for name in names)
     assert not any("__pycache__" in name or name.startswith("tests") for name in names)
     assert wheel.stat().st_size < 3_000_000
 

@@ -10,11 +10,9 @@ from scipy.signal import lfilter
 
 from qkgcc import DelayEstimator, samples
 from qkgcc.calibration import expected_calibration_error
-from qkgcc.methods import DEFAULT, PRETRAINED, WEIGHTS, pretrained_graph
+from qkgcc.methods import DEFAULT, PRETRAINED, WEIGHTS, pretrained
 from qkgcc.models import checkpoint, cost
 from qkgcc.models.steered import Steered
-from qkgcc.neural import Network
-from qkgcc.runtime import OnnxModel, probe_frames
 from signals import delayed_noise
 
 NAMES = pytest.mark.parametrize("name", PRETRAINED)
@@ -29,23 +27,13 @@ def talk(delay: float, rate: int = 16000, seconds: float = 1.0, seed: int = 0) -
 def test_general_is_the_default() -> None:
     assert DEFAULT == "general"
     assert DelayEstimator().method == "general"
-    assert {path.name for path in WEIGHTS.iterdir() if path.suffix in (".onnx", ".safetensors")} == {
-        name + suffix for name in PRETRAINED for suffix in (".onnx", ".safetensors")
-    }
+    assert {path.name for path in WEIGHTS.iterdir()} == {"README.md", *(f"{name}.safetensors" for name in PRETRAINED)}
 
 
 @NAMES
-def test_both_files_are_one_network_within_its_budget(name: str) -> None:
-    model, card = checkpoint.load(WEIGHTS / f"{name}.safetensors")
-    exported = OnnxModel(pretrained_graph(name), threads=1)
-    assert exported.card == card
+def test_the_file_is_the_network_within_its_budget(name: str) -> None:
+    model, card = checkpoint.load(pretrained(name))
     assert card.name == name
-    frames = probe_frames(3, card.frame)
-    logits = [
-        Network.load(WEIGHTS / f"{name}{suffix}").model.logits(frames, None, np.array(card.delays))
-        for suffix in (".safetensors", ".onnx")
-    ]
-    np.testing.assert_allclose(logits[1], logits[0], atol=2e-3)
     assert cost.parameters(model) == {"general": 122_541, "general-small": 27_629}[name]  # as their README says
     assert isinstance(model, Steered)
     near = Steered(dataclasses.replace(model.options, max_delay=24))

@@ -19,7 +19,7 @@ RATES = (8000, 16000, 44100, 48000)
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_steered(tmp_path_factory.mktemp("tiny"), train_steered())
 
 
@@ -91,9 +91,9 @@ class TestStreamingEqualsOffline:
         stream.reset()
         assert_same(streamed(stream, iter([x])), whole)
 
-    def test_a_network_of_ones_own(self, tiny: tuple[Path, Path]) -> None:
+    def test_a_network_of_ones_own(self, tiny: Path) -> None:
         x = sound()
-        estimator = DelayEstimator(tiny[1], hop=0.01)
+        estimator = DelayEstimator(tiny, hop=0.01)
         assert_same(streamed(DelayStream(estimator, 16000, lookahead=1), cut(x, 3)), estimator(x, 16000))
 
     @pytest.mark.parametrize(("frame", "hop"), [(0.064, 0.2), (0.256, 0.05), (0.1, 0.0331)])

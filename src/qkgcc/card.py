@@ -18,6 +18,8 @@ from qkgcc.errors import InputError
 
 KEY = "qkgcc"
 """The metadata key under which files of weights hold the card."""
+DIGEST_KEY = "qkgcc-sha256"
+"""The metadata key of a file's SHA-256: of tensors and card (safetensors), or of the file (ONNX)."""
 FORMAT = 1
 """The version of the card that this package reads and writes."""
 SCALINGS = ("frame", "utterance")

@@ -12,7 +12,7 @@ class MethodInfo:
 
 
 WEIGHTS = Path(__file__).parent / "weights"
-"""The pretrained networks, `NAME.safetensors`, and their graphs; `qkgcc.experiments.shipping` writes them."""
+"""The pretrained networks, `NAME.safetensors`; `qkgcc.experiments.shipping` writes them."""
 
 _KNAPP = "Knapp & Carter 1976, IEEE Trans. ASSP 24(4)"
 
@@ -65,8 +65,3 @@ DEFAULT = "general"
 def pretrained(name: str) -> Path:
     """The file of a pretrained network."""
     return WEIGHTS / f"{name}.safetensors"
-
-
-def pretrained_graph(name: str) -> Path:
-    """The same as an ONNX graph, which `qkgcc export` makes files for other programs of."""
-    return WEIGHTS / f"{name}.onnx"

@@ -153,9 +153,9 @@ class Network:
         """
         model: Model
         if path.suffix.lower() == ONNX:
-            from qkgcc import runtime
+            from qkgcc.onnx_files import StandaloneModel
 
-            model = runtime.load(path)
+            model = StandaloneModel(path)
         else:
             card, weights = files.read(path)
             model = SteeredModel(card, weights, path) if card.architecture == "steered" else _by_torch(path)

@@ -30,7 +30,7 @@ def explain(
 
     * `qkgcc explain talk.wav --spacing 0.2 --plot talk-weights.png`
 
-    * `qkgcc explain array.flac --method mine.onnx --channels 0 3 --start 10 --end 20 --plot weights.svg`
+    * `qkgcc explain array.flac --method mine.safetensors --channels 0 3 --start 10 --end 20 --plot weights.svg`
     """
     check_plotting(plot)
     estimator = DelayEstimator(method, spacing=spacing)

@@ -1,34 +1,21 @@
-"""`qkgcc export`: a network as one ONNX file, for programs in other languages or for this one without torch."""
+"""`qkgcc export`: a network as one ONNX file, for programs in other languages."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from qkgcc.errors import InputError, MissingExtraError
-from qkgcc.methods import PRETRAINED, pretrained_graph
+from qkgcc.inference import files
+from qkgcc.methods import PRETRAINED, pretrained
 from qkgcc.neural import ONNX
-
-if TYPE_CHECKING:
-    import onnx
-
-    from qkgcc.card import Card
-
-
-class Form(StrEnum):
-    standalone = "standalone"
-    runtime = "runtime"
 
 
 def export(
     network: Annotated[
-        str,
-        typer.Argument(
-            help="general, general-small, a checkpoint (.safetensors; needs torch), or an ONNX file of form runtime."
-        ),
+        str, typer.Argument(help="general, general-small, or a checkpoint of QK-GCC, published or steered.")
     ],
     out: Annotated[
         Path | None, typer.Option(help="The ONNX file (default: NAME.onnx here, or beside the checkpoint).")
@@ -39,9 +26,6 @@ def export(
     step: Annotated[
         float | None, typer.Option(help="Seconds between frozen delays; there is one to choose, the network's own.")
     ] = None,
-    form: Annotated[
-        Form, typer.Option(help="standalone: samples in, logits out. runtime: what `--method` of this package runs.")
-    ] = Form.standalone,
 ) -> None:
     """Write a network as ONNX: `frames` (batch, 2, n) and `delays` (L,) in seconds in, `logits` (batch, L) out.
 
@@ -49,8 +33,7 @@ def export(
     any language that has an ONNX runtime. The metadata say the sample rate, the delays, their unit and their sign
     (positive: channel 0 hears the source later). docs/onnx.md has programs for Python and JavaScript.
 
-    `--form runtime` leaves transforms and steering to this package, which then takes other frame lengths and recordings
-    at lower rates, and explains; `qkgcc estimate --method FILE.onnx` takes both forms.
+    `qkgcc estimate --method FILE.onnx` runs such a file, to see what other programs will get (needs onnxruntime).
 
     Examples:
 
@@ -59,62 +42,22 @@ def export(
     * `qkgcc export general-small --out small.onnx --max-delay 0.00146`  (0.5 m between the microphones)
 
     * `qkgcc export checkpoints/qkgcc-0.safetensors --out paper.onnx`
-
-    * `qkgcc export runs/steered-0/best.safetensors --form runtime --out mine.onnx`
     """
-    source = pretrained_graph(network) if network in PRETRAINED else Path(network)
+    source = pretrained(network) if network in PRETRAINED else Path(network)
     path = out or (Path(f"{network}.onnx") if network in PRETRAINED else source.with_suffix(ONNX))
     if path.suffix != ONNX:
         raise InputError(f"--out {path}: its suffix is to be .onnx, by which it is told from a checkpoint")
-    if path.resolve() == source.resolve():
-        raise InputError(f"{source} would be overwritten by its own export: give another --out")
+    if source.suffix.lower() == ONNX:
+        raise InputError(f"{source} is an ONNX file already: export from the network's name or its checkpoint")
     if not source.is_file():
         raise InputError(f"there is no network {network!r}: give {', '.join(PRETRAINED)}, or the path of a file")
     if step is not None and max_delay is None:
         raise InputError("--step is of frozen delays: give --max-delay, too")
-    if form is Form.runtime:
-        if max_delay is not None:
-            raise InputError("--max-delay freezes the delays of the form standalone; the form runtime takes any")
-        _write_runtime(source, path)
-    else:
-        graph, card = _read(source)
+    try:
         from qkgcc.models import standalone
-
-        delays = None if max_delay is None else standalone.frozen_delays(card, max_delay, step)
-        standalone.export(graph, card, path, delays)
+    except ImportError:
+        raise MissingExtraError("exporting needs onnx: pip install 'qkgcc[export]'") from None
+    card, weights = files.read(source)
+    delays = None if max_delay is None else standalone.frozen_delays(card, max_delay, step)
+    standalone.export(card, weights, path, delays)
     typer.echo(f"written: {path} ({path.stat().st_size / 1e6:.2f} MB)")
-
-
-def _read(source: Path) -> tuple[onnx.GraphProto, Card]:
-    if source.suffix.lower() == ONNX:
-        try:
-            from qkgcc.models import standalone
-        except ImportError:
-            raise MissingExtraError("exporting needs onnx: pip install 'qkgcc[export]'") from None
-        return standalone.read_network(source)
-    try:
-        from qkgcc.models import checkpoint
-        from qkgcc.models.export import network_graph
-        from qkgcc.models.qkgcc import QKGCC
-        from qkgcc.models.steered import Steered
-    except ImportError:
-        raise MissingExtraError("exporting a checkpoint needs torch and onnx: pip install 'qkgcc[train]'") from None
-    model, card = checkpoint.load(source)
-    if not isinstance(model, (QKGCC, Steered)):
-        raise InputError(f"{source} holds a {card.architecture}; only QK-GCC is exported, published or steered")
-    return network_graph(model), card
-
-
-def _write_runtime(source: Path, path: Path) -> None:
-    if source.suffix.lower() == ONNX:
-        raise InputError(f"{source} is an ONNX file already: copy it, or leave --form out for the standalone one")
-    try:
-        from qkgcc.models import checkpoint
-        from qkgcc.models.export import export as write
-        from qkgcc.models.steered import Steered
-    except ImportError:
-        raise MissingExtraError("exporting a checkpoint needs torch and onnx: pip install 'qkgcc[train]'") from None
-    model, card = checkpoint.load(source)
-    if not isinstance(model, Steered):
-        raise InputError(f"{source} holds a {card.architecture}; the form runtime is for steered networks")
-    write(model, card, path)

@@ -13,7 +13,7 @@ def methods() -> None:
         table.add_row(method.name, method.line, method.reference)
     table.caption = (
         f"{DEFAULT} is taken when no method is named. A network of your own is a method too: "
-        "qkgcc estimate FILE --method path/to/model.onnx"
+        "qkgcc estimate FILE --method path/to/best.safetensors"
     )
     table.caption_justify = "left"
     console().print(table)

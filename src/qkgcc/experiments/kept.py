@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ from qkgcc.card import Card
 from qkgcc.data.banks import Bank
 from qkgcc.errors import InputError
 from qkgcc.models import checkpoint
-from qkgcc.runtime import probe_frames
+from qkgcc.simulate.draws import normal, stream
 from qkgcc.train import config as configs
 from qkgcc.train.data import set_hash
 
@@ -95,6 +96,12 @@ def check_card(path: Path, card: Card, method: str, seed: int | None, bank: Bank
             card = dataclasses.replace(card, options=dataclasses.asdict(type(options).read(card.options)))
         if (found := getattr(card, field)) != wanted:
             raise InputError(f"{path} is not {method}-{seed}: its {field} is {found!r}, expected {wanted!r}")
+
+
+def probe_frames(count: int, frame: int) -> npt.NDArray[np.float32]:
+    """Noise that channel 1 hears 5 samples later, the same on every machine. Shape: (count, 2, frame)"""
+    noise = normal(stream("probe", 0), np.arange(count * (frame + 5), dtype=np.int64)).reshape(count, frame + 5)
+    return np.stack([noise[:, :-5], noise[:, 5:]], axis=1)
 
 
 def _logits(model: nn.Module, count: int, frame: int) -> Tensor:

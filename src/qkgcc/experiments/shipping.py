@@ -1,4 +1,4 @@
-"""From a trained checkpoint to a model that ships: half precision, a calibrated confidence, safetensors and ONNX.
+"""From a trained checkpoint to a model that ships: half precision, a calibrated confidence.
 
     python -m qkgcc.experiments.shipping runs/general-0/best.safetensors --name general --bank banks/test-clean ...
 
@@ -33,7 +33,6 @@ from qkgcc.experiments.unseen import unseen_recordings
 from qkgcc.inference.model import SteeredModel
 from qkgcc.methods import WEIGHTS
 from qkgcc.models import checkpoint
-from qkgcc.models.export import export
 from qkgcc.models.steered import Steered
 from qkgcc.neural import Model, Network
 
@@ -180,7 +179,7 @@ def calibrated(model: Model, given: FrameSet, progress: Callable[[int], object] 
 def ship(
     path: Path, name: str, given: FrameSet, folder: Path = WEIGHTS, progress: Callable[[int], object] | None = None
 ) -> Card:
-    """Write `name.safetensors` and `name.onnx` from a trained checkpoint; `progress` counts recordings at each rate."""
+    """Write `name.safetensors` from a trained checkpoint; `progress` counts recordings at each rate."""
     model, card = checkpoint.load(path)
     if not isinstance(model, Steered):
         raise InputError(
@@ -196,7 +195,6 @@ def ship(
         checkpoint.save(model, Path(temporary) / "bare.safetensors", bare, torch.float16)
         card = calibrated(SteeredModel.load(Path(temporary) / "bare.safetensors"), given, progress)
     checkpoint.save(model, folder / f"{name}.safetensors", card, torch.float16)
-    export(model, card, folder / f"{name}.onnx")
     return card
 
 

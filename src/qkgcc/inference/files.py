@@ -9,11 +9,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from qkgcc.card import KEY, Card
+from qkgcc.card import DIGEST_KEY, KEY, Card
 from qkgcc.errors import InputError
-
-DIGEST_KEY = "qkgcc-sha256"
-"""The metadata key of the SHA-256 of all tensors and the card."""
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

@@ -7,9 +7,9 @@ linear maps. All in float64, rounded once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from qkgcc.inference.shape import Shape
 
 Array = npt.NDArray[Any]
 Floats32 = npt.NDArray[np.float32]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Folded:
-    """The letters are those of `qkgcc.models.folding`; n numbers in a token."""
+class Front:
+    """The tables of the front end. The letters are those of `qkgcc.models.folding`; n numbers in a token."""
 
     turn: Floats32
     """R. Shape: (n, n)"""
@@ -55,6 +56,12 @@ class Folded:
     """N. Shape: (heads, n + 1, bins)"""
     by_both: Floats32
     """T. Shape: (heads, 2 * radius + 1, bins)"""
+
+
+@dataclass(frozen=True)
+class Folded(Front):
+    """A steered network."""
+
     local: Convolution
     gate: Convolution
     evidence: Convolution
@@ -67,15 +74,39 @@ class Folded:
     blocks: tuple[Block, ...] = ()
 
 
-FRONT = tuple(field.name for field in fields(Folded))[:7]
-"""The tables of the front end."""
+@dataclass(frozen=True)
+class Linear:
+    """Shape: weight (outputs, inputs), bias (outputs,)"""
+
+    weight: Floats32
+    bias: Floats32
+
+
+@dataclass(frozen=True)
+class Published(Front):
+    """QK-GCC as published."""
+
+    convolutions: tuple[Convolution, ...]
+    hidden: Linear
+    classes: Linear
+
+
+FRONT = tuple(field.name for field in fields(Front))
 
 
 def fold(shape: Shape, weights: Mapping[str, Array]) -> Folded:
     """Of a checkpoint's tensors, by their names there."""
-    w = {name: np.asarray(array, dtype=np.float64) for name, array in weights.items()}
+    return _fitting(lambda w: Folded(**_front(shape, w), **_head(shape, w)), weights)
+
+
+def fold_published(shape: Shape, weights: Mapping[str, Array]) -> Published:
+    """The same of the published network."""
+    return _fitting(lambda w: Published(**_front(shape, w), **_published_head(shape, w)), weights)
+
+
+def _fitting(make: Callable[[Mapping[str, Array]], T], weights: Mapping[str, Array]) -> T:
     try:
-        return Folded(**_front(shape, w), **_head(shape, w))
+        return make({name: np.asarray(array, dtype=np.float64) for name, array in weights.items()})
     except (KeyError, ValueError, IndexError) as error:
         raise InputError(f"the weights do not fit the network of their card ({error})") from None
 
@@ -155,10 +186,21 @@ def _head(shape: Shape, w: Mapping[str, Array]) -> dict[str, Any]:
     scale, shift = _scale_and_shift(w, "head.delays.0")
     weight, bias = w["head.delays.1.weight"], w["head.delays.1.bias"]
     inner = {"c.weight": weight * scale[:, None], "c.bias": bias + np.einsum("oik,i->o", weight, shift), **w}
-    parts["first"] = _along_delays(*_normed(inner, "c", "head.delays.2"))
-    parts["second"] = _along_delays(*_normed(w, "head.delays.4", "head.delays.5"))
-    parts["last"] = _along_delays(w["head.delays.7.weight"], w["head.delays.7.bias"])
+    parts["first"] = _in_one_row(*_normed(inner, "c", "head.delays.2"))
+    parts["second"] = _in_one_row(*_normed(w, "head.delays.4", "head.delays.5"))
+    parts["last"] = _in_one_row(w["head.delays.7.weight"], w["head.delays.7.bias"])
     return parts
+
+
+def _published_head(shape: Shape, w: Mapping[str, Array]) -> dict[str, Any]:
+    (weight, bias), second = (_normed(w, f"head.blocks.{i}.0", f"head.blocks.{i}.1") for i in (0, 1))
+    first = np.einsum("oik,ij->ojk", weight, _from_raw_offsets(shape)), bias
+    layers = {"hidden": "head.mlp.0", "classes": "head.mlp.2"}
+    linear = {
+        name: Linear(*(w[f"{layer}.{part}"].astype(np.float32) for part in ("weight", "bias")))
+        for name, layer in layers.items()
+    }
+    return {"convolutions": (_in_one_row(*first), _in_one_row(*second)), **linear}
 
 
 def _from_raw_offsets(shape: Shape) -> Array:
@@ -175,7 +217,8 @@ def _convolution(weight: Array, bias: Array | None = None) -> Convolution:
     return Convolution(np.ascontiguousarray(weight, dtype=np.float32), np.ascontiguousarray(bias, dtype=np.float32))
 
 
-def _along_delays(weight: Array, bias: Array) -> Convolution:
+def _in_one_row(weight: Array, bias: Array) -> Convolution:
+    """A convolution along one axis."""
     return _convolution(weight[:, :, None], bias)
 
 

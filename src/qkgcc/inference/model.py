@@ -48,11 +48,10 @@ class SteeredModel:
         if self.card.architecture != "steered":
             raise InputError(f"{path} holds a {self.card.architecture}; only steered networks run without torch")
         try:
-            self._shape = Shape.of_card(self.card.options)
+            self._shape = Shape.of_card(self.card)
             self._folded = fold(self._shape, weights)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
-        self._check_sizes(path, self.card)
         self._threads = threads or os.cpu_count() or 1
         there = kernel.library() is not None
         if compiled and not there:
@@ -62,13 +61,6 @@ class SteeredModel:
     @classmethod
     def load(cls, path: Path, *, threads: int | None = None, compiled: bool | None = None) -> SteeredModel:
         return cls(*files.read(path), path, threads=threads, compiled=compiled)
-
-    def _check_sizes(self, path: Path, card: Card) -> None:
-        """What the card tells the outside world must be what its options say."""
-        shape, steps = self._shape, np.diff(card.delays)
-        even = not len(steps) or np.allclose(steps, shape.step)
-        if (card.frame, card.dft) != (shape.frame, shape.dft) or not even:
-            raise InputError(f"{path}: the network is not the one that its card describes; another version of qkgcc?")
 
     @property
     def step(self) -> float:

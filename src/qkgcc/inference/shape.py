@@ -1,13 +1,17 @@
-"""What the options of a card say of a steered network; `qkgcc.models.steered.SteeredOptions` explains them."""
+"""What the options of a card say of a steered network; `qkgcc.models.steered.SteeredOptions` explains them.
+
+Those of the front end mean the same for the published one.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+import numpy as np
 
 from qkgcc import windows
+from qkgcc.card import Card
 from qkgcc.errors import InputError
 
 
@@ -38,12 +42,14 @@ class Shape:
     step: float = 1.0
 
     @classmethod
-    def of_card(cls, options: Mapping[str, Any]) -> Shape:
+    def of_card(cls, card: Card) -> Shape:
+        """What the card tells the outside world must be what its options say."""
         names = {field.name for field in dataclasses.fields(cls)}
-        try:
-            return cls(**{name: value for name, value in options.items() if name in names})
-        except TypeError as error:
-            raise InputError(f"the card's options are not those of a steered network ({error})") from None
+        shape = cls(**{name: value for name, value in card.options.items() if name in names})
+        even = np.allclose(np.diff(card.delays), shape.step)
+        if (card.frame, card.dft) != (shape.frame, shape.dft) or not even:
+            raise InputError("the network is not the one that its card describes; another version of qkgcc?")
+        return shape
 
     @property
     def numbers(self) -> int:

@@ -26,7 +26,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from qkgcc.card import KEY, Card
+from qkgcc.card import DIGEST_KEY, KEY, Card
 from qkgcc.errors import InputError
 from qkgcc.files import write_whole
 from qkgcc.models.ngcc import NGCC
@@ -35,7 +35,6 @@ from qkgcc.models.pgcc import PGCC
 from qkgcc.models.qkgcc import QKGCC
 from qkgcc.models.steered import Steered
 from qkgcc.models.transformer import Transformer
-from qkgcc.runtime import DIGEST_KEY
 
 ARCHITECTURES: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
     "ngcc": NGCC.from_options,

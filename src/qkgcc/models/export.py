@@ -1,106 +1,84 @@
-"""A steered QK-GCC as ONNX: the same logits from NumPy and onnxruntime, without torch.
+"""The part of an ONNX file that is the network: from spectra to logits. No torch here.
 
     spectra   (batch, windows, 2, 2, bins)  real and imaginary parts of both channels' spectra, of each window
-    bins      (bins,)                       1, or 0 for frequencies that the recording cannot hold
     steering  (2 rows, lags + 2 spare)      what steers evidence to each candidate delay, `qkgcc.steering`
-    ->  logits (batch, lags), and on demand reliability (batch, rows): the size of each frequency's weighted evidence
+    ->  logits (batch, lags)
 
-This is the form that the package runs. Transforms stay outside: NumPy has quick ones. So do the candidate delays: any
-number of them, anywhere. `qkgcc.models.standalone` puts both inside, for programs in other languages. All that depends
-on weights only is computed here once: the front end is folded (`qkgcc.models.folding`), batch normalizations are part
-of the convolutions beside them, and so is the split of the correlation into symmetric and antisymmetric offsets, a
-linear map before linear maps. The nodes are standard ones of opset 20.
+`qkgcc.models.standalone` writes what stands before and behind. The weights are folded (`qkgcc.inference.folding`), so
+what is left here is what depends on the frame. Every bin is taken to hold sound: a graph cannot know the rate that a
+recording had before it was resampled. The nodes are standard ones of opset 20.
 
 The graph is written node by node rather than traced: a dozen lines more, and what runs is what stands here.
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
 import numpy as np
-import onnx
-import torch
-from torch import Tensor, nn
 
-from qkgcc.card import KEY, Card
-from qkgcc.errors import InputError
-from qkgcc.models.folding import fold
-from qkgcc.models.graph import Graph, save, value
-from qkgcc.models.matching import TILE, center_symmetric_antisymmetric
-from qkgcc.models.qkgcc import QKGCC
-from qkgcc.models.steered import Steered
-from qkgcc.models.surroundings import Surroundings
-from qkgcc.runtime import PROBE_KEY, probe_frames
+from qkgcc.inference.folding import Convolution, Folded, Front, Published
+from qkgcc.inference.shape import Shape
+from qkgcc.models.graph import Graph
 
 _FEW = 2  # offsets to each side, up to which a product for each is quicker than a product of tiles
+_TILE = 32  # bins
 
 
-def export(model: Steered, card: Card, path: Path) -> None:
-    """Write the network of a card as ONNX, in the form that this package runs, with the card in its metadata."""
-    if not isinstance(model, Steered):
-        raise InputError(f"a {type(model).__name__} is no steered QK-GCC: only that one is exported")
-    with torch.no_grad():
-        known = model.cpu()(torch.from_numpy(probe_frames(1, card.frame)))[0]
-    save(network_graph(model), {KEY: card.to_json(), PROBE_KEY: json.dumps(known.tolist())}, path)
+def steered(build: Graph, shape: Shape, net: Folded, spectra: str, steering: str) -> str:
+    """Logits of a steered network. Shape: (batch, lags)"""
+    x = _pooled(build, _correlation(build, shape, net, spectra), shape)
+    local = build.add("Gelu", _convolved(build, x, net.local))
+    if shape.blocks:
+        assert net.mix is not None
+        own = _convolved(build, local, net.mix)
+        local = build.add("Gelu", build.add("Add", own, _surroundings(build, shape, net, local)))
+    gate = build.add("Unsqueeze", _softplus(build, _convolved(build, local, net.gate)), [2])
+    evidence = build.add("Conv", x, net.evidence.weight)
+    evidence = build.reshape(evidence, 0, shape.maps, 2, -1, shape.rows)  # real and imaginary parts of each map
+    weighted = build.add("ReduceSum", build.add("Mul", evidence, gate), [3], keepdims=0)
+    delays = build.add("MatMul", build.reshape(weighted, 0, shape.maps, 2 * shape.rows), steering)
+    for layer in (net.first, net.second):
+        delays = build.add("Gelu", _along_delays(build, delays, layer))
+    return build.add("Squeeze", _along_delays(build, delays, net.last), [1])
 
 
-def network_graph(model: Steered | QKGCC) -> onnx.GraphProto:
-    """The network as it answers in eval mode, in float32. A published one has no input `steering`."""
-    o = model.options
-    build = Graph()
-    inputs = [value("spectra", ["batch", "windows" if _cut(model) else 1, 2, 2, o.bins]), value("bins", [o.bins])]
-    with torch.no_grad():
-        correlation = _correlation(build, model)
-        if isinstance(model, QKGCC):
-            _published_head(build, model, correlation)
-            return build.to_proto("published", inputs, [value("logits", ["batch", len(o.delays)])])
-        rows = -(-o.bins // model.options.pool)
-        _head(build, model, correlation, rows)
-    inputs.append(value("steering", [2 * rows, "steered"]))
-    return build.to_proto(
-        "steered", inputs, [value("logits", ["batch", "lags"]), value("reliability", ["batch", rows])]
-    )
+def published(build: Graph, shape: Shape, net: Published, spectra: str) -> str:
+    """Logits of the published network, of its own delays."""
+    x = _correlation(build, shape, net, spectra)
+    for layer in net.convolutions:
+        x = build.add("Gelu", _convolved(build, x, layer))
+    pooled = build.add("ReduceMean", x, [2, 3], keepdims=0)
+    hidden = build.add("Gelu", build.add("Gemm", pooled, net.hidden.weight, net.hidden.bias, transB=1))
+    return build.add("Gemm", hidden, net.classes.weight, net.classes.bias, transB=1)
 
 
-def _cut(model: Steered | QKGCC) -> bool:
-    """Whether frames are cut into windows."""
-    return isinstance(model, Steered) and model.options.window > 0
-
-
-def _correlation(build: Graph, model: Steered | QKGCC) -> str:
-    """C at the raw offsets. Shape: (batch, heads * (2 * radius + 1), windows, bins)
+def _correlation(build: Graph, shape: Shape, front: Front, spectra: str) -> str:
+    """C at the raw offsets. Shape: (batch, features, windows, bins)
 
     Up to its last lines, "batch" is that of all windows.
     """
-    o = model.options
-    folded = fold(model.embed, model.positions(), model.norm, model.query, model.key, model.correlation)
-    tokens = _tokens(build, o.bins, o.magnitude)  # (batch, 2, n, bins)
-    y = build.add("Add", build.add("MatMul", folded.turn, tokens), folded.shift)
+    bins, radius = shape.bins, shape.radius
+    tokens = _tokens(build, build.reshape(spectra, -1, 2, 2, bins), shape.magnitude)  # (batch, 2, n, bins)
+    y = build.add("Add", build.add("MatMul", front.turn, tokens), front.shift)
     variance = build.add("ReduceSum", build.add("Mul", y, y), [2], keepdims=1)
-    sigma = build.add("Sqrt", build.add("Add", variance, folded.floor))
-    inverse = build.add("Div", "bins", sigma)  # (batch, 2, 1, bins), zero where masked
-    ones = build.add("Mul", inverse, sigma)  # the mask, in the shape of the batch
-    rows = build.add("Concat", build.add("Mul", y, inverse), ones, axis=2)  # (batch, 2, n + 1, bins)
+    inverse = build.add("Reciprocal", build.add("Sqrt", build.add("Add", variance, front.floor)))  # (batch, 2, 1, bins)
+    # A row of ones behind the others: (batch, 2, n + 1, bins)
+    rows = build.add("Pad", build.add("Mul", y, inverse), [0, 0, 0, 0, 0, 0, 1, 0], np.float32(1))
     (a, b), (s, t) = ([build.part(x, 1, channel, channel + 1) for channel in (0, 1)] for x in (rows, inverse))
-    u = build.add("Add", build.add("MatMul", folded.plain.mT, a), build.add("Mul", s, folded.by_query))
-    v = build.add("Mul", t, folded.by_key)  # both (batch, heads, n + 1, bins)
-    shape = [1, o.heads, folded.plain.shape[-1], 1]
-    left = build.add("Concat", u, build.add("Expand", a, shape), axis=2)
-    right = build.add("Concat", build.add("Expand", b, shape), v, axis=2)
-    products = _banded(build, left, right, o.bins, o.radius)  # (batch, heads, 2 * radius + 1, bins)
-    both = build.add("Mul", _banded(build, s, t, o.bins, o.radius), folded.by_both)
-    frames = build.add("Shape", "spectra", start=0, end=2)
-    shape_of_windows = build.add("Concat", frames, [o.features, o.bins], axis=0)
-    by_window = build.add("Reshape", build.add("Add", products, both), shape_of_windows)
+    u = build.add("MatMul", front.plain.swapaxes(1, 2), a)
+    u = build.add("Add", u, build.add("Mul", s, front.by_query))
+    v = build.add("Mul", t, front.by_key)  # both (batch, heads, n + 1, bins)
+    every = [1, shape.heads, front.plain.shape[-1], 1]
+    left = build.add("Concat", u, build.add("Expand", a, every), axis=2)
+    right = build.add("Concat", build.add("Expand", b, every), v, axis=2)
+    products = _banded(build, left, right, bins, radius)  # (batch, heads, 2 * radius + 1, bins)
+    both = build.add("Mul", _banded(build, s, t, bins, radius), front.by_both)
+    windows = shape.windows(shape.frame)
+    by_window = build.reshape(build.add("Add", products, both), -1, windows, shape.features, bins)
     return build.order(by_window, 0, 2, 1, 3)
 
 
-def _tokens(build: Graph, bins: int, magnitude: bool) -> str:
+def _tokens(build: Graph, spectra: str, magnitude: bool) -> str:
     tiny = float(np.finfo(np.float32).tiny)
-    spectra = build.add("Reshape", "spectra", [-1, 2, 2, bins])
     power = build.add("ReduceSumSquare", spectra, [2], keepdims=1)  # (batch, 2, 1, bins)
     size = build.add("Sqrt", build.add("Max", power, tiny))
     phase = build.add("Div", spectra, size)
@@ -113,7 +91,7 @@ def _tokens(build: Graph, bins: int, magnitude: bool) -> str:
 
 
 def _banded(build: Graph, left: str, right: str, bins: int, radius: int) -> str:
-    """Inner products of bins at most `radius` apart, as `qkgcc.models.matching.local_correlation` computes them.
+    """Inner products of bins at most `radius` apart.
 
     Shape: (batch, heads, terms, bins) twice -> (batch, heads, 2 * radius + 1, bins)
     """
@@ -122,7 +100,7 @@ def _banded(build: Graph, left: str, right: str, bins: int, radius: int) -> str:
         shifted = [build.part(padded, 3, i, i + bins) for i in range(2 * radius + 1)] if radius else [right]
         sums = [build.add("ReduceSum", build.add("Mul", left, one), [2], keepdims=1) for one in shifted]
         return build.add("Concat", *sums, axis=2)
-    tile = max(TILE, radius)
+    tile = max(_TILE, radius)
     tiles = -(-bins // tile)
     spare, window = tiles * tile - bins, tile + 2 * radius
     q = build.reshape(build.pad(left, 4, 0, spare), 0, 0, 0, tiles, tile)
@@ -139,77 +117,20 @@ def _banded(build: Graph, left: str, right: str, bins: int, radius: int) -> str:
     return build.part(band, 3, 0, bins)
 
 
-def _head(build: Graph, model: Steered, correlation: str, rows: int) -> None:
-    o, head = model.options, model.head
-    layers: list[Any] = [*head.local, *head.delays]  # to mypy, a part of a Sequential is any module
-    conv, norm, _, before, first, between, _, second, behind, _, last = layers
-    x, mask = _pooled(build, correlation, "bins", o.pool, o.bins, rows)
-    raw = _from_raw_offsets(model)
-    evidence_weight = head.evidence.weight.squeeze((-2, -1))
-    local_weight, local_bias = _then_norm(conv.weight, conv.bias, norm)
-    if isinstance(head.project, nn.Conv2d):
-        x = build.add("Conv", x, (head.project.weight.squeeze((-2, -1)) @ raw)[..., None, None])
-    else:
-        evidence_weight = evidence_weight @ raw
-        local_weight = torch.einsum("oiwk,ij->ojwk", local_weight, raw)
-    same = 2 * [n // 2 for n in local_weight.shape[2:]]
-    local = build.add("Gelu", build.add("Conv", x, local_weight, local_bias, pads=same))
-    local = build.add("Mul", local, mask)
-    if o.blocks:
-        own = build.add("Conv", local, head.mix.weight, head.mix.bias)
-        local = build.add("Gelu", build.add("Add", own, _surroundings(build, head.around, local, mask, rows)))
-    pads = 2 * [n // 2 for n in head.gate.weight.shape[2:]]
-    gate = build.add("Conv", local, head.gate.weight, head.gate.bias, pads=pads)
-    gate = build.add("Unsqueeze", _softplus(build, gate), [2])
-    evidence = build.add("Conv", x, evidence_weight[..., None, None])
-    evidence = build.reshape(evidence, 0, o.maps, 2, -1, rows)  # real and imaginary parts of each map
-    weighted = build.add("ReduceSum", build.add("Mul", evidence, gate), [3], keepdims=0)
-    build.add("ReduceL2", weighted, [1, 2], keepdims=0, output="reliability")
-    steered = build.add("MatMul", build.reshape(weighted, 0, o.maps, 2 * rows), "steering")
-    weights = _then_norm(*_after_norm(before, first.weight, first.bias), between)
-    steered = build.add("Gelu", build.add("Conv", steered, *weights))
-    steered = build.add("Gelu", build.add("Conv", steered, *_then_norm(second.weight, second.bias, behind)))
-    logits = build.add("Conv", steered, last.weight, last.bias)
-    build.add("Squeeze", logits, [1], output="logits")
-
-
-def _published_head(build: Graph, model: QKGCC, correlation: str) -> None:
-    x = build.add("Squeeze", correlation, [2])
-    blocks: list[Any] = [*model.head.blocks]
-    for i, (conv, norm, _) in enumerate(blocks):
-        weight, bias = _then_norm(conv.weight, conv.bias, norm)
-        if i == 0:
-            weight = torch.einsum("oik,ij->ojk", weight, _from_raw_offsets(model))
-        x = build.add("Gelu", build.add("Conv", x, weight, bias, pads=2 * [weight.shape[-1] // 2]))
-        x = build.add("Mul", x, "bins")
-    usable = build.add("Max", build.add("ReduceSum", "bins", keepdims=1), 1.0)
-    pooled = build.add("Div", build.add("ReduceSum", x, [2], keepdims=0), usable)
-    layers: list[Any] = [*model.head.mlp]
-    first, _, last = layers
-    hidden = build.add("Gelu", build.add("Gemm", pooled, first.weight, first.bias, transB=1))
-    build.add("Gemm", hidden, last.weight, last.bias, transB=1, output="logits")
-
-
-def _surroundings(build: Graph, around: Surroundings, x: str, mask: str, rows: int) -> str:
-    down: list[Any] = [*around.down]
-    blocks: list[Any] = [*around.blocks]
-    (conv, norm, _), coarse = down, around.coarse
+def _surroundings(build: Graph, shape: Shape, net: Folded, x: str) -> str:
+    assert net.down is not None
+    assert net.up is not None
+    coarse, rows = shape.coarse, shape.rows
     coarse_rows = -(-rows // coarse)
-    spare = coarse_rows * coarse - rows
-    mask = build.add("ReduceMax", build.reshape(build.pad(mask, 1, 0, spare), coarse_rows, coarse), [1], keepdims=0)
-    weights = _then_norm(conv.weight, conv.bias, norm)
-    y = build.add("Conv", x, *weights, strides=[1, coarse], pads=[0, 0, 0, spare])
-    y = build.add("Mul", build.add("Gelu", y), mask)
-    for block in blocks:
-        along, across = block.along, block.across
-        weight, bias = _then_norm(along.weight, torch.zeros(len(along.weight)), block.norm)
-        pads = 2 * [n // 2 for n in weight.shape[2:]]
-        inside = build.add("Conv", y, weight, bias, pads=pads, group=along.groups)
-        inside = build.add("Gelu", build.add("Conv", inside, across.weight, across.bias))
-        y = build.add("Mul", build.add("Add", y, inside), mask)
+    pads = [0, 0, 0, coarse_rows * coarse - rows]
+    y = build.add("Conv", x, net.down.weight, net.down.bias, strides=[1, coarse], pads=pads)
+    y = build.add("Gelu", y)
+    for block in net.blocks:
+        along = _convolved(build, y, block.along, group=len(block.along.weight))
+        y = build.add("Add", y, build.add("Gelu", _convolved(build, along, block.across)))
     # A product with zeros and ones: the operators that repeat took six times as long.
     repeat = np.repeat(np.eye(coarse_rows, dtype=np.float32), coarse, axis=1)[:, :rows]
-    return build.add("MatMul", build.add("Conv", y, around.up.weight, around.up.bias), repeat)
+    return build.add("MatMul", _convolved(build, y, net.up), repeat)
 
 
 def _softplus(build: Graph, x: str) -> str:
@@ -218,37 +139,20 @@ def _softplus(build: Graph, x: str) -> str:
     return build.add("Add", build.add("Relu", x), build.add("Log", build.add("Add", small, 1.0)))
 
 
-def _pooled(build: Graph, x: str, bins: str, pool: int, count: int, rows: int) -> tuple[str, str]:
-    """Means of `pool` adjacent bins, and whether any of them is usable."""
-    if pool == 1:
-        return x, bins
-    spare = rows * pool - count
-    means = build.reshape(build.pad(x, 4, 0, spare), 0, 0, -1, rows, pool)
-    usable = build.reshape(build.pad(bins, 1, 0, spare), rows, pool)
-    return build.add("ReduceMean", means, [4], keepdims=0), build.add("ReduceMax", usable, [1], keepdims=0)
+def _pooled(build: Graph, x: str, shape: Shape) -> str:
+    """Means of `pool` adjacent bins, as if zeros followed the last."""
+    if shape.pool == 1:
+        return x
+    padded = build.pad(x, 4, 0, shape.rows * shape.pool - shape.bins)
+    return build.add("ReduceMean", build.reshape(padded, 0, 0, -1, shape.rows, shape.pool), [4], keepdims=0)
 
 
-def _from_raw_offsets(model: Steered | QKGCC) -> Tensor:
-    """The linear map from C's raw offsets to what the head was trained to read. Shape: (features, features)"""
-    o = model.options
-    offsets = torch.eye(2 * o.radius + 1)
-    if o.split:
-        offsets = center_symmetric_antisymmetric(offsets)
-    return torch.kron(torch.eye(o.heads), offsets)  # the same for every head
+def _convolved(build: Graph, x: str, layer: Convolution, group: int = 1) -> str:
+    """As long as it was."""
+    pads = 2 * [n // 2 for n in layer.weight.shape[2:]]
+    return build.add("Conv", x, layer.weight, layer.bias, pads=pads, group=group)
 
 
-def _scale_and_shift(norm: Any) -> tuple[Tensor, Tensor]:
-    scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
-    return scale, norm.bias - norm.running_mean * scale
-
-
-def _then_norm(weight: Tensor, bias: Tensor, norm: nn.Module) -> tuple[Tensor, Tensor]:
-    """A convolution's weight and bias, as if the normalization after it were part of them."""
-    scale, shift = _scale_and_shift(norm)
-    return weight * scale.reshape(-1, *[1] * (weight.ndim - 1)), bias * scale + shift
-
-
-def _after_norm(norm: nn.BatchNorm1d, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """The same for the normalization before it; exact, because these convolutions see no padding."""
-    scale, shift = _scale_and_shift(norm)
-    return weight * scale[:, None], bias + torch.einsum("oik,i->o", weight, shift)
+def _along_delays(build: Graph, x: str, layer: Convolution) -> str:
+    """Without padding."""
+    return build.add("Conv", x, layer.weight[:, :, 0], layer.bias)

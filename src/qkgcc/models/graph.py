@@ -14,8 +14,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from qkgcc.card import DIGEST_KEY
 from qkgcc.files import write_whole
-from qkgcc.runtime import DIGEST_KEY, NO_DIGEST
+from qkgcc.onnx_files import NO_DIGEST
 
 OPSET = 20
 """The first that has GELU."""
@@ -23,32 +24,26 @@ _IR = 9  # of that opset: what runtimes of 2024 read
 
 
 class Graph:
-    """Nodes and constants; every method adds one node and returns the name of its output.
+    """Nodes and constants; every method adds one node and returns the name of its output."""
 
-    `prefix` is that of all names it makes: parts of one graph have different ones.
-    """
-
-    def __init__(self, prefix: str = "") -> None:
-        self.prefix = prefix
+    def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self._shared: dict[tuple[str, bytes, tuple[int, ...]], str] = {}
 
     def constant(self, value: Any) -> str:
         """A constant of the graph, float32 unless it is of whole numbers; equal ones are one."""
-        if hasattr(value, "detach"):  # torch's
-            value = value.detach().cpu().numpy()
         array = np.asarray(value)
         array = array.astype(np.int64 if array.dtype.kind in "iu" else np.float32)
         key = (array.dtype.str, array.tobytes(), array.shape)
         if key not in self._shared:
-            self._shared[key] = f"{self.prefix}c{len(self.constants)}"
+            self._shared[key] = f"c{len(self.constants)}"
             self.constants.append(numpy_helper.from_array(array.copy(order="C"), self._shared[key]))
         return self._shared[key]
 
     def add(self, operator: str, *inputs: Any, output: str | None = None, **attributes: Any) -> str:
         names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
-        name = output or f"{self.prefix}{operator.lower()}{len(self.nodes)}"
+        name = output or f"{operator.lower()}{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, names, [name], **attributes))
         return name
 

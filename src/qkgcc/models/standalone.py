@@ -4,7 +4,7 @@
     delays  (L,)               candidate delays in seconds, the network's step apart; not there if they are frozen
     ->  logits (batch, L)      their softmax is the posterior over the delays
 
-Around the graph of `qkgcc.models.export` stands what NumPy does for this package:
+Before the network (`qkgcc.models.export`) stands what NumPy does for this package:
 
 - Level. The estimator's own rule: a large constant offset goes, both channels are divided by their joint RMS. What the
   estimator calls silence has logits of 0, a posterior that is the same for every delay.
@@ -32,8 +32,12 @@ from qkgcc import windows
 from qkgcc.card import KEY, Card
 from qkgcc.errors import InputError
 from qkgcc.evidence import DEAD, SILENCE
+from qkgcc.inference.files import Arrays
+from qkgcc.inference.folding import fold, fold_published
+from qkgcc.inference.shape import Shape
+from qkgcc.models.export import published, steered
 from qkgcc.models.graph import Graph, save, value
-from qkgcc.runtime import DELAYS_KEY, StandaloneModel, SteeredSizes, load
+from qkgcc.onnx_files import ARCHITECTURES, DELAYS_KEY
 from qkgcc.steering import steering_matrix
 
 SIGN = "positive: channel 0 of the frames hears the source later"
@@ -44,36 +48,37 @@ _LEVELS = {
 }
 
 
-def read_network(path: Path) -> tuple[onnx.GraphProto, Card]:
-    """The graph and the card of a file that `qkgcc.models.export` wrote, such as the pretrained ones."""
-    model = load(path, threads=1)  # checks the file, too
-    if isinstance(model, StandaloneModel):
-        raise InputError(f"{path} is a standalone file already: export from the network's name or its checkpoint")
-    return onnx.load(path).graph, model.card
+def read_shape(card: Card) -> Shape:
+    """An `InputError` for networks that are not exported."""
+    if card.architecture not in ARCHITECTURES:
+        raise InputError(f"{card.name} is a {card.architecture}; only QK-GCC is exported, published or steered")
+    return Shape.of_card(card)
 
 
 def frozen_delays(card: Card, max_delay: float, step: float | None = None) -> tuple[float, ...]:
     """Delays in samples, evenly to both sides, up to the first that is not below `max_delay`; both in seconds."""
-    rate, own = card.sample_rate, SteeredSizes.of(card).step
+    shape, rate = read_shape(card), card.sample_rate
+    own = shape.step
     if step is not None and not math.isclose(step * rate, own, rel_tol=1e-3):
         raise InputError(
             f"the step is {step:g} s; {card.name} has one of {own / rate:g} s, and its convolutions along the delays "
             "know no other (leave --step out, and interpolate between the logits)"
         )
-    most = math.ceil((card.options.get("window") or card.frame) / 2 / own) - 1
+    most = math.ceil((shape.window or shape.frame) / 2 / own) - 1
     if not 0 <= max_delay <= most * own / rate:
         raise InputError(f"the largest delay is {max_delay:g} s; {card.name} can look for 0 to {most * own / rate:g} s")
     count = math.ceil(max_delay * rate / own - 1e-6)
     return tuple(i * own for i in range(-count, count + 1))
 
 
-def export(network: onnx.GraphProto, card: Card, path: Path, delays: Sequence[float] | None = None) -> None:
-    """Write the standalone form of a network's graph.
+def export(card: Card, weights: Arrays, path: Path, delays: Sequence[float] | None = None) -> None:
+    """Write a network as a file.
 
     Args:
+        weights: by their names in a checkpoint, from which `qkgcc.inference.files.read` has both.
         delays: in samples, to freeze; None leaves them an input, where the network can be asked for any.
     """
-    graph = standalone_graph(network, card, delays)
+    graph = standalone_graph(card, weights, delays)
     free = any(one.name == "delays" for one in graph.input)
     seconds = [delay / card.sample_rate for delay in (card.delays if delays is None else delays)]
     metadata = {
@@ -82,7 +87,7 @@ def export(network: onnx.GraphProto, card: Card, path: Path, delays: Sequence[fl
         "frame": str(card.frame),
         "unit": "seconds",
         "sign": SIGN,
-        "step": repr(SteeredSizes.of(card).step / card.sample_rate),
+        "step": repr(read_shape(card).step / card.sample_rate),
         "delays_are": "any, a step apart; those that the network was trained on are listed" if free else "fixed",
         DELAYS_KEY: json.dumps(seconds),
         "frames": f"(batch, 2, {card.frame}) float32 at {card.sample_rate} Hz, {_LEVELS[card.scaling]}",
@@ -91,41 +96,30 @@ def export(network: onnx.GraphProto, card: Card, path: Path, delays: Sequence[fl
     save(graph, metadata, path)
 
 
-def standalone_graph(network: onnx.GraphProto, card: Card, delays: Sequence[float] | None = None) -> onnx.GraphProto:
-    """The graph of a network, with frames instead of spectra and delays instead of a steering matrix."""
-    build = Graph("in_")
-    steered = any(one.name == "steering" for one in network.input)
-    if delays is not None and not steered:
+def standalone_graph(card: Card, weights: Arrays, delays: Sequence[float] | None = None) -> onnx.GraphProto:
+    """From frames to logits."""
+    build, shape = Graph(), read_shape(card)
+    any_delay = card.architecture == "steered"
+    if delays is not None and not any_delay:
         raise InputError(f"{card.name} knows its {len(card.delays)} delays and no others: they cannot be chosen")
-    bins = card.dft // 2 + 1
     level, audible = _level(build, "frames", card.scaling)
-    cut = _windows(build, level, card)
-    transform(build, cut, card, output="spectra")
-    build.constants.append(onnx.numpy_helper.from_array(np.ones(bins, dtype=np.float32), "bins"))
+    spectra = transform(build, _windows(build, level, shape), shape.window or shape.frame, shape.dft)
     inputs = [value("frames", ["batch", 2, card.frame], f"{card.sample_rate} Hz, {_LEVELS[card.scaling]}")]
-    lags: int | str = len(card.delays)
-    if steered and delays is None:
-        _steering(build, card, output="steering")
-        inputs.append(value("delays", ["lags"], f"seconds, a step apart; {SIGN}"))
-        lags = "lags"
-    elif steered and delays is not None:
-        table = _table(card, (delays[0] + delays[-1]) / 2, len(delays))
-        build.constants.append(onnx.numpy_helper.from_array(table, "steering"))
-        lags = len(delays)
-    behind = Graph("out_")
-    behind.add("Where", audible, "network_logits", 0.0, output="logits")
-    build.nodes += [_renamed(node) for node in network.node if "reliability" not in node.output] + behind.nodes
-    used = {name for node in build.nodes for name in node.input}
-    build.constants = [one for one in [*build.constants, *network.initializer, *behind.constants] if one.name in used]
-    return build.to_proto("standalone", inputs, [value("logits", ["batch", lags], "softmax: probabilities of delays")])
-
-
-def _renamed(node: onnx.NodeProto) -> onnx.NodeProto:
-    """A node of the network; its logits are not yet those of the file."""
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    copy.output[:] = ["network_logits" if name == "logits" else name for name in node.output]
-    return copy
+    lags: int | str = len(card.delays) if delays is None else len(delays)
+    if not any_delay:
+        net = fold_published(shape, weights)
+        if len(net.classes.bias) != lags:
+            raise InputError(f"{card.name} has {len(net.classes.bias)} classes, but its card {lags} delays")
+        logits = published(build, shape, net, spectra)
+    else:
+        if delays is None:
+            steering, lags = _steering(build, shape, card.sample_rate), "lags"
+            inputs.append(value("delays", ["lags"], f"seconds, a step apart; {SIGN}"))
+        else:
+            steering = build.constant(_table(shape, (delays[0] + delays[-1]) / 2, len(delays)))
+        logits = steered(build, shape, fold(shape, weights), spectra, steering)
+    build.add("Where", audible, logits, 0.0, output="logits")
+    return build.to_proto(card.name, inputs, [value("logits", ["batch", lags], "softmax: probabilities of delays")])
 
 
 def _level(build: Graph, frames: str, scaling: str) -> tuple[str, str]:
@@ -152,24 +146,23 @@ def _square(build: Graph, x: str) -> str:
     return build.add("Mul", x, x)
 
 
-def _windows(build: Graph, frames: str, card: Card) -> str:
+def _windows(build: Graph, frames: str, shape: Shape) -> str:
     """Half-overlapping, tapered, as `qkgcc.windows.cut`. Shape: (batch, 2, frame) -> (batch, windows, 2, window)"""
-    window = SteeredSizes.of(card).window
+    window = shape.window
     if not window:
         return build.add("Unsqueeze", frames, [1])
-    count, hop = windows.count(card.frame, window), window // 2
-    padded = build.pad(frames, 3, 0, (count + 1) * hop - card.frame)
+    count, hop = shape.windows(shape.frame), window // 2
+    padded = build.pad(frames, 3, 0, (count + 1) * hop - shape.frame)
     halves = build.order(build.reshape(padded, 0, 2, count + 1, hop), 0, 2, 1, 3)
     both = build.add("Concat", build.part(halves, 1, 0, count), build.part(halves, 1, 1, count + 1), axis=3)
     return build.add("Mul", both, windows.taper(window))
 
 
-def transform(build: Graph, x: str, card: Card, output: str) -> str:
-    """Real and imaginary parts of zero-padded spectra.
+def transform(build: Graph, x: str, length: int, dft: int, output: str | None = None) -> str:
+    """Real and imaginary parts of spectra of `length` samples, zero padded to `dft`.
 
-    Shape: (batch, windows, 2, n) -> (batch, windows, 2, 2, bins)
+    Shape: (batch, windows, 2, length) -> (batch, windows, 2, 2, bins)
     """
-    dft, length = card.dft, SteeredSizes.of(card).window or card.frame
     first, second = factors(dft)
     used = -(-length // second)  # rows that are not all padding
     bins = dft // 2 + 1
@@ -207,20 +200,23 @@ def _turns(rows: Any, columns: Any, period: int) -> tuple[Any, Any]:
     return np.cos(angle), -np.sin(angle)
 
 
-def _table(card: Card, center: float, count: int) -> Any:
+def _table(shape: Shape, center: float, count: int) -> Any:
     """The steering matrix of `count` delays and the spare ones."""
-    sizes = SteeredSizes.of(card)
-    return steering_matrix(card.dft, sizes.pool, center, sizes.step, count + 2 * sizes.spare, sizes.terms(card))
+    return steering_matrix(shape.dft, shape.pool, center, shape.step, count + 2 * shape.spare, _terms(shape))
 
 
-def _steering(build: Graph, card: Card, output: str) -> str:
+def _terms(shape: Shape) -> int:
+    """Bins of all windows of a frame."""
+    return shape.windows(shape.frame) * shape.bins
+
+
+def _steering(build: Graph, shape: Shape, rate: int) -> str:
     """`qkgcc.steering.steering_matrix` of the delays that are given. Shape: (L,) -> (2 * rows, L + 2 * spare)"""
-    sizes = SteeredSizes.of(card)
-    pool, step = sizes.pool, sizes.step
-    frequencies = (pool * np.arange(sizes.rows(card)) + (pool - 1) / 2) / card.dft
-    count = build.add("Add", build.add("Shape", "delays"), [2 * sizes.spare])
+    pool, step = shape.pool, shape.step
+    frequencies = (pool * np.arange(shape.rows) + (pool - 1) / 2) / shape.dft
+    count = build.add("Add", build.add("Shape", "delays"), [2 * shape.spare])
     ends = build.add("Add", build.part("delays", 0, 0, 1), build.part("delays", 0, -1, 2**31))
-    center = build.add("Mul", ends, card.sample_rate / 2)
+    center = build.add("Mul", ends, rate / 2)
     half = build.add("Mul", build.add("Sub", build.add("Cast", count, to=onnx.TensorProto.FLOAT), 1.0), step / 2)
     groups = build.add("Div", build.add("Add", count, [_TOGETHER - 1]), [_TOGETHER])
     index = build.add("Range", np.array(0), build.add("Squeeze", groups, [0]), np.array(1))
@@ -232,7 +228,7 @@ def _steering(build: Graph, card: Card, output: str) -> str:
     above, below = build.add("Concat", cos, build.add("Neg", sin), axis=0), build.add("Concat", sin, cos, axis=0)
     # cos(a + b) and -sin(a + b), one above the other
     inside = 2 * np.pi * frequencies[:, None, None] * step * np.arange(_TOGETHER)
-    size = pool / math.sqrt(sizes.terms(card))
+    size = pool / math.sqrt(_terms(shape))
     by_cos, by_sin = build.add("Mul", above, size * np.cos(inside)), build.add("Mul", below, size * np.sin(inside))
-    table = build.reshape(build.add("Sub", by_cos, by_sin), 2 * sizes.rows(card), -1)
-    return build.add("Slice", table, [0], count, [1], output=output)
+    table = build.reshape(build.add("Sub", by_cos, by_sin), 2 * shape.rows, -1)
+    return build.add("Slice", table, [0], count, [1])

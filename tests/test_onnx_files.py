@@ -1,0 +1,141 @@
+"""Files that `qkgcc export` wrote, as methods: within their limits, and none that is damaged."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from qkgcc import DelayEstimator, InputError, samples
+from qkgcc.card import KEY
+from qkgcc.inference.files import read
+from qkgcc.methods import pretrained
+from qkgcc.models import standalone
+from qkgcc.onnx_files import StandaloneModel
+
+OLDER = ("spectra", "steering"), ("logits", "reliability")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("methods")
+    card, arrays = read(pretrained("general-small"))
+    standalone.export(card, arrays, folder / "free.onnx")
+    standalone.export(card, arrays, folder / "frozen.onnx", standalone.frozen_delays(card, 0.002))
+    return folder / "free.onnx", folder / "frozen.onnx"
+
+
+class TestAsAMethod:
+    def answers(self, *methods: Path | str, **options: object) -> list[np.ndarray]:
+        sound = samples.path("talkers-2ch")
+        return [DelayEstimator(one, **options)(sound, end=4.0).curve for one in methods]  # type: ignore[arg-type]
+
+    def test_answers_are_those_of_the_network(self, files: tuple[Path, Path]) -> None:
+        by_name, by_file = self.answers("general-small", files[0], spacing=0.5)
+        np.testing.assert_allclose(by_name, by_file, atol=1e-4)
+
+    def test_frozen_delays_answer_up_to_where_they_end(self, files: tuple[Path, Path]) -> None:
+        model = StandaloneModel(files[1])
+        assert model.card.delays == tuple(range(-32, 33))
+        (curve,) = self.answers(files[1], max_delay=0.001)
+        assert curve.shape[1] == 33
+        with pytest.raises(InputError, match=r"knows delays up to 2\.00 ms, not 3\.00 ms"):
+            self.answers(files[1], max_delay=0.003)
+
+    def test_what_a_file_cannot_do_is_said(self, files: tuple[Path, Path]) -> None:
+        sound = 0.1 * np.random.default_rng(0).standard_normal((2, 8000))
+        with pytest.raises(InputError, match="recordings of at least 16000 Hz: use the network's name"):
+            DelayEstimator(files[0])(sound, 8000)
+        with pytest.raises(InputError, match=r"takes frames of 0\.128 s, not 0\.2"):
+            DelayEstimator(files[0], frame=0.2)(sound, 16000)
+        with pytest.raises(InputError, match="has logits only"):
+            DelayEstimator(files[0]).explain(sound, 16000)
+
+
+class TestBadFiles:
+    def test_what_is_cut_short(self, files: tuple[Path, Path], tmp_path: Path) -> None:
+        content, bad = files[0].read_bytes(), tmp_path / "bad.onnx"
+        for cut in (content[: len(content) // 2], b""):
+            bad.write_bytes(cut)
+            with pytest.raises(InputError, match="is no ONNX file, or is damaged or cut short"):
+                DelayEstimator(bad)
+
+    @pytest.mark.parametrize("damage", [b"\xff", b"\x00"])
+    def test_a_damaged_part(self, files: tuple[Path, Path], tmp_path: Path, damage: bytes) -> None:
+        content, bad = bytearray(files[0].read_bytes()), tmp_path / "bad.onnx"
+        content[len(content) // 2 : len(content) // 2 + 4000] = 4000 * damage
+        bad.write_bytes(content)
+        with pytest.raises(InputError, match="damaged"):
+            DelayEstimator(bad)
+
+    def test_a_changed_bit_anywhere(self, files: tuple[Path, Path], tmp_path: Path) -> None:
+        content, bad = files[0].read_bytes(), tmp_path / "bad.onnx"
+        places = np.random.default_rng(0).integers(len(content), size=20).tolist()
+        for place in (content.index(b"full scale 1"), *places):
+            changed = bytearray(content)
+            changed[place] ^= 1
+            bad.write_bytes(changed)
+            with pytest.raises(InputError, match=r"damaged|checksum|card|network|format"):
+                DelayEstimator(bad)
+
+    @pytest.mark.parametrize(
+        ("old", "new", "message"),
+        [
+            ('"frame": 2048, "dft"', '"frame": 4096, "dft"', "not the one that its card describes"),
+            ('"format": 1', '"format": 9', "format is 9"),
+            ('"architecture": "steered"', '"architecture": "other"', "holds a other; only QK-GCC is run from ONNX"),
+        ],
+    )
+    def test_other_versions(self, files: tuple[Path, Path], tmp_path: Path, old: str, new: str, message: str) -> None:
+        proto = onnx.load(files[0])
+        said = {one.key: one.value for one in proto.metadata_props if not one.key.endswith("sha256")}
+        for key, value in said.items():
+            if key == KEY:
+                assert old in value
+                said[key] = value.replace(old, new)
+        self.write(proto, said, tmp_path / "bad.onnx")
+        with pytest.raises(InputError, match=message):
+            DelayEstimator(tmp_path / "bad.onnx")
+
+    def test_what_does_not_describe_itself(self, files: tuple[Path, Path], tmp_path: Path) -> None:
+        proto = onnx.load(files[0])
+        card = {one.key: one.value for one in proto.metadata_props if one.key == KEY}
+        for metadata, message in ((card, "not the one that its card describes"), ({}, "but no card")):
+            self.write(proto, metadata, tmp_path / "bad.onnx")
+            with pytest.raises(InputError, match=message):
+                DelayEstimator(tmp_path / "bad.onnx")
+
+    def test_the_form_that_older_versions_wrote(self, files: tuple[Path, Path], tmp_path: Path) -> None:
+        """Spectra and a steering matrix in, two outputs."""
+        shape = ["batch", 3]
+        names = [[onnx.helper.make_tensor_value_info(name, 1, shape) for name in both] for both in OLDER]
+        nodes = [onnx.helper.make_node("Add", list(OLDER[0]), [name]) for name in OLDER[1]]
+        graph = onnx.helper.make_graph(nodes, "steered", *names)
+        opset = [onnx.helper.make_opsetid("", 20)]
+        older = onnx.helper.make_model(graph, opset_imports=opset, ir_version=9)
+        card = {one.key: one.value for one in onnx.load(files[0]).metadata_props if one.key == KEY}
+        self.write(older, card, tmp_path / "older.onnx")
+        with pytest.raises(InputError, match="another version of qkgcc"):
+            DelayEstimator(tmp_path / "older.onnx")
+
+    def write(self, proto: onnx.ModelProto, metadata: dict[str, str], path: Path) -> None:
+        del proto.metadata_props[:]
+        onnx.helper.set_model_props(proto, metadata)
+        onnx.save(proto, path)
+
+
+def test_onnxruntime_is_an_extra(files: tuple[Path, Path]) -> None:
+    code = """
+import sys
+for name in sys.argv[2:]:
+    sys.modules[name] = None
+from qkgcc import DelayEstimator, samples
+print(DelayEstimator(sys.argv[1])(samples.path("talkers-2ch"), end=2.0).summary.delay_samples)
+"""
+    command = [sys.executable, "-c", code, str(files[0])]
+    done = subprocess.run([*command, "torch", "onnx"], capture_output=True, text=True, check=True)
+    assert float(done.stdout) == pytest.approx(16.3, abs=0.5)
+    done = subprocess.run([*command, "onnxruntime"], capture_output=True, text=True)
+    assert "free.onnx needs onnxruntime: pip install 'qkgcc[onnx]'" in done.stderr
