@@ -42,10 +42,11 @@ def compiled(target: Path = LIBRARY) -> bool:
             objects.append(str(Path(folder) / f"{i}.o"))
             if subprocess.run([*compiler.split(), *FLAGS, *job, "-c", "-o", objects[-1]], check=False).returncode:
                 return False
-        made = Path(folder) / target.name
+        # Beside its place first, and then at once: another process may be running the old one.
+        made = target.with_name(f"{target.name}.{os.getpid()}")
         if subprocess.run([*compiler.split(), "-shared", *objects, "-o", str(made), "-lm"], check=False).returncode:
             return False
-        shutil.move(made, target)
+        made.replace(target)
     return True
 
 

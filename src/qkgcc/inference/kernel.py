@@ -18,7 +18,7 @@ import numpy.typing as npt
 from qkgcc.inference.folding import FRONT, Folded
 from qkgcc.inference.shape import Shape
 
-SOURCE = Path(__file__).with_name("steered.c")
+SOURCE, LIBRARY = (Path(__file__).with_name(name) for name in ("steered.c", "_kernel.so"))
 SLACK = 64
 """Floats that vectors may read beyond the end of an array."""
 ENTRIES = ["qkgcc_steered_v4", "qkgcc_steered_v3", "qkgcc_steered"]
@@ -52,16 +52,13 @@ def library() -> tuple[ctypes.CDLL, str] | None:
 
     Code that was compiled from another source is not taken.
     """
-    for path in sorted(Path(__file__).parent.glob("_kernel*")):
-        try:
-            found = ctypes.CDLL(str(path))
-            made_from = ctypes.c_char_p.in_dll(found, "qkgcc_source").value
-            entry = ctypes.cast(found.qkgcc_entry, ctypes.CFUNCTYPE(ctypes.c_char_p))()
-        except (OSError, AttributeError, ValueError):
-            continue
-        if entry is not None and made_from == source_digest().encode():
-            return found, entry.decode()
-    return None
+    try:
+        found = ctypes.CDLL(str(LIBRARY))
+        made_from = ctypes.c_char_p.in_dll(found, "qkgcc_source").value
+        entry = ctypes.cast(found.qkgcc_entry, ctypes.CFUNCTYPE(ctypes.c_char_p))()
+    except (OSError, AttributeError, ValueError):
+        return None
+    return (found, entry.decode()) if entry is not None and made_from == source_digest().encode() else None
 
 
 def source_digest() -> str:
