@@ -130,6 +130,17 @@ def test_defaults_are_those_of_the_network() -> None:
         assert field.default == getattr(trained, field.name), field.name
 
 
+def test_what_the_kernel_has_no_room_for_is_left_to_numpy(tmp_path: Path) -> None:
+    options = replace(OPTIONS, window=32, dft=64, window_kernel=15, blocks=1, block_channels=3)
+    model, path = saved(options, tmp_path)
+    light, frames = SteeredModel.load(path), torch.randn(2, 2, options.frame)
+    assert light._kernel is None
+    with torch.no_grad():
+        expected = model(frames).numpy()
+    found = light.logits(frames.numpy(), None, np.array(options.delays))
+    np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
+
+
 def test_a_changed_bit_is_found(tmp_path: Path) -> None:
     _, path = saved(OPTIONS, tmp_path)
     content = bytearray(path.read_bytes())

@@ -25,6 +25,7 @@ ENTRIES = ["qkgcc_steered_v4", "qkgcc_steered_v3", "qkgcc_steered"]
 """For AVX-512, for AVX2 with fused multiply-adds, and for any processor."""
 BLOCK_KERNEL = 5
 _MOST_POINTERS = 1 << 16
+_MOST_TAPS = 64  # of a convolution channel by channel
 
 Floats32 = npt.NDArray[np.float32]
 
@@ -63,6 +64,13 @@ def library() -> tuple[ctypes.CDLL, str] | None:
 
 def source_digest() -> str:
     return hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+
+
+def fits(shape: Shape) -> bool:
+    """Whether the compiled code has room for a network's products."""
+    inputs = shape.features * shape.local_kernel[0] * shape.local_kernel[1], shape.delay_channels * shape.delay_kernel
+    widest = max(*inputs, 2 * shape.rows, shape.channels * max(shape.local_kernel[0] * shape.kernel, shape.coarse))
+    return widest <= _MOST_POINTERS and shape.local_kernel[0] * BLOCK_KERNEL <= _MOST_TAPS
 
 
 def entries() -> list[str]:

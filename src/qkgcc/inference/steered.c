@@ -349,8 +349,8 @@ static void fill_mask(float *mask, const float *usable, int windows, int rows, p
 }
 
 typedef struct {
-    int rows, coarse_rows, features, spare;
-    ptrdiff_t row, coarse_row, margin, coarse_margin, stride, lags, size;
+    int rows, coarse_rows, features, spare, parts;
+    ptrdiff_t row, coarse_row, margin, coarse_margin, stride, wide, lags, size;
 } Sizes;
 
 static Sizes sizes(const Network *net, int lags) {
@@ -369,12 +369,14 @@ static Sizes sizes(const Network *net, int lags) {
     z.lags = rounded(lags + 2 * z.spare, 16) + BLOCK;
     int c = net->channels, b = net->block_channels;
     int terms = net->numbers + 1;
-    int fine = z.features + c + (net->blocks ? 2 * c : 0) + net->maps + 2 * net->maps + 1;
-    z.size = planes_size(fine, net->windows, z.row, z.margin) + z.stride * (4 * terms + 4 + 2) + 64
-           + (net->pool > 1 ? z.features * z.stride : 0)
-           + rounded(net->maps, OUTPUTS) * 2 * z.rows + 2 * z.stride + z.lags * (net->maps + 2 * net->delay_channels + 1) + 2 * z.stride;
+    z.wide = rounded(z.rows, 16) + BLOCK;
+    z.parts = c * net->coarse > b ? c * net->coarse : b;
+    int fine = z.features + c + (net->blocks ? c : 0) + 1;
+    z.size = planes_size(fine, net->windows, z.row, z.margin) + z.stride * (4 * terms + 4) + 64
+           + (net->pool > 1 ? z.features * z.stride : 0) + 5 * net->maps * z.wide
+           + rounded(net->maps, OUTPUTS) * 2 * z.rows + z.lags * (net->maps + 2 * net->delay_channels + 1);
     if (net->blocks)
-        z.size += planes_size(c * net->coarse + 3 * b + c + 1, net->windows, z.coarse_row, z.coarse_margin);
+        z.size += planes_size(z.parts + b + c + 1, net->windows, z.coarse_row, z.coarse_margin);
     return z;
 }
 
@@ -399,16 +401,12 @@ void ENTRY(
     int W = net->windows, c = net->channels, P = net->maps, terms = net->numbers + 1;
     float *next = memory;
     Planes x = planes(&next, z.features, W, z.row, z.margin), local = planes(&next, c, W, z.row, z.margin);
-    Planes gate = planes(&next, P, W, z.row, z.margin), evidence = planes(&next, 2 * P, W, z.row, z.margin);
-    Planes mask = planes(&next, 1, W, z.row, z.margin), merged = {0}, repeated = {0};
-    Planes parts = {0}, y = {0}, inside = {0}, other = {0}, up = {0}, coarse_mask = {0};
+    Planes mask = planes(&next, 1, W, z.row, z.margin), merged = {0};
+    Planes parts = {0}, y = {0}, up = {0}, coarse_mask = {0};
     if (net->blocks) {
         merged = planes(&next, c, W, z.row, z.margin);
-        repeated = planes(&next, c, W, z.row, z.margin);
-        parts = planes(&next, c * net->coarse, W, z.coarse_row, z.coarse_margin);
+        parts = planes(&next, z.parts, W, z.coarse_row, z.coarse_margin);
         y = planes(&next, net->block_channels, W, z.coarse_row, z.coarse_margin);
-        inside = planes(&next, net->block_channels, W, z.coarse_row, z.coarse_margin);
-        other = planes(&next, net->block_channels, W, z.coarse_row, z.coarse_margin);
         up = planes(&next, c, W, z.coarse_row, z.coarse_margin);
         coarse_mask = planes(&next, 1, W, z.coarse_row, z.coarse_margin);
     }
@@ -418,8 +416,9 @@ void ENTRY(
     next = scratch + 2 * terms * z.stride;
     float *whole = next; /* C before it is pooled */
     if (net->pool > 1) next += z.features * z.stride;
-    float *total = next, *weight = total + z.stride; /* evidence of one map over the windows; its size over the maps */
-    float *sum = weight + z.stride;
+    float *gate = next, *evidence = gate + P * z.wide; /* of one window */
+    float *total = evidence + 2 * P * z.wide;          /* evidence, weighted, over all windows */
+    float *sum = total + 2 * P * z.wide;
     next = sum + rounded(P, OUTPUTS) * 2 * z.rows;
     float *steered = next, *d1 = steered + P * z.lags, *d2 = d1 + net->delay_channels * z.lags;
     float *answer = d2 + net->delay_channels * z.lags;
@@ -477,52 +476,54 @@ void ENTRY(
                     (Finish){.bias = net->down_bias, .mask = coarse_mask.data, .activation = GELU});
             int count = net->block_channels, each = rounded(count, OUTPUTS) * count;
             for (int k = 0; k < net->blocks; k++) {
-                depthwise(y, inside, count, net->block_window_kernel, net->block_kernel,
+                depthwise(y, parts, count, net->block_window_kernel, net->block_kernel,
                           net->along + k * count * net->block_window_kernel * net->block_kernel,
                           net->along_bias + k * count);
-                n = taps(rows, inside, count, 1, 1);
-                product(rows, n, net->across + (ptrdiff_t)k * each, count, y.length, other.data, other.plane,
+                n = taps(rows, parts, count, 1, 1);
+                product(rows, n, net->across + (ptrdiff_t)k * each, count, y.length, y.data, y.plane,
                         (Finish){.bias = net->across_bias + k * count, .carry = y.data, .carry_stride = y.plane,
                                  .mask = coarse_mask.data, .activation = GELU});
-                Planes swap = y;
-                y = other, other = swap;
             }
             n = taps(rows, y, count, 1, 1);
             product(rows, n, net->up, c, up.length, up.data, up.plane, (Finish){.bias = net->up_bias});
             if (net->coarse == 4)
-                repeat(up, repeated, c, W, z.rows, 4);
+                repeat(up, merged, c, W, z.rows, 4);
             else
-                repeat(up, repeated, c, W, z.rows, net->coarse);
+                repeat(up, merged, c, W, z.rows, net->coarse);
             n = taps(rows, local, c, 1, 1);
             product(rows, n, net->mix, c, local.length, merged.data, merged.plane,
-                    (Finish){.bias = net->mix_bias, .add = repeated.data, .add_stride = repeated.plane, .activation = GELU});
+                    (Finish){.bias = net->mix_bias, .add = merged.data, .add_stride = merged.plane, .activation = GELU});
             seen = merged;
         }
-        n = taps(rows, seen, c, net->gate_window_kernel, net->gate_kernel);
-        product(rows, n, net->gate, P, gate.length, gate.data, gate.plane,
-                (Finish){.bias = net->gate_bias, .activation = SOFTPLUS});
-        n = taps(rows, x, z.features, 1, 1);
-        product(rows, n, net->evidence, 2 * P, evidence.length, evidence.data, evidence.plane, (Finish){0});
-        /* over the windows, in the order of a product's weights: steering is one with the table's rows */
-        memset(sum, 0, sizeof(float) * rounded(P, OUTPUTS) * 2 * z.rows);
-        for (int p = 0; p < P; p++)
-            for (int part = 0; part < 2; part++) {
-                const float *g = gate.data + p * gate.plane, *e = evidence.data + (2 * p + part) * evidence.plane;
-                float *to = sum + (ptrdiff_t)(p / OUTPUTS) * OUTPUTS * 2 * z.rows + part * z.rows * OUTPUTS + p % OUTPUTS;
-                memset(total, 0, sizeof(float) * z.rows);
-                for (int w = 0; w < W; w++)
-                    for (int r = 0; r < z.rows; r++) total[r] += g[w * gate.row + r] * e[w * evidence.row + r];
-                for (int r = 0; r < z.rows; r++) to[r * OUTPUTS] = total[r];
-                if (reliability)
-                    for (int r = 0; r < z.rows; r++) weight[r] += total[r] * total[r];
-            }
+        /* window by window: what one has is still in the cache when it is weighted */
+        memset(total, 0, sizeof(float) * 2 * P * z.wide);
+        for (int w = 0; w < W; w++) {
+            Planes here = seen;
+            here.data += w * here.row;
+            n = taps(rows, here, c, net->gate_window_kernel, net->gate_kernel);
+            product(rows, n, net->gate, P, z.rows, gate, z.wide, (Finish){.bias = net->gate_bias, .activation = SOFTPLUS});
+            here = x;
+            here.data += w * here.row;
+            n = taps(rows, here, z.features, 1, 1);
+            product(rows, n, net->evidence, 2 * P, z.rows, evidence, z.wide, (Finish){0});
+            for (int p = 0; p < 2 * P; p++)
+                for (int k = 0; k < z.rows; k++)
+                    total[p * z.wide + k] += gate[p / 2 * z.wide + k] * evidence[p * z.wide + k];
+        }
         if (reliability)
-            for (int r = 0; r < z.rows; r++) {
-                reliability[(ptrdiff_t)f * z.rows + r] = sqrtf(weight[r]);
-                weight[r] = 0;
+            for (int k = 0; k < z.rows; k++) {
+                float squares = 0;
+                for (int p = 0; p < 2 * P; p++) squares += total[p * z.wide + k] * total[p * z.wide + k];
+                reliability[(ptrdiff_t)f * z.rows + k] = sqrtf(squares);
             }
         if (!logits) continue;
         ptrdiff_t count = lags + 2 * z.spare;
+        /* in the order of a product's weights: steering is one with the table's rows */
+        memset(sum, 0, sizeof(float) * rounded(P, OUTPUTS) * 2 * z.rows);
+        for (int p = 0; p < 2 * P; p++) {
+            float *to = sum + (ptrdiff_t)(p / 2 / OUTPUTS * 2 + p % 2) * z.rows * OUTPUTS + p / 2 % OUTPUTS;
+            for (int k = 0; k < z.rows; k++) to[k * OUTPUTS] = total[p * z.wide + k];
+        }
         for (n = 0; n < 2 * z.rows; n++) rows[n] = steering + n * count;
         product(rows, n, sum, P, count, steered, z.lags, (Finish){0});
         Planes s = {steered, z.lags, z.lags, count}, h1 = {d1, z.lags, z.lags, count - 2 * (net->delay_kernel / 2)};
