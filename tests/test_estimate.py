@@ -261,6 +261,14 @@ for call in (lambda: answer.plot(), lambda: qkgcc.DelayEstimator(sys.argv[1])):
     assert network.endswith("qkgcc-0.safetensors needs torch: pip install 'qkgcc[train]'")
 
 
+def test_threads_change_nothing() -> None:
+    path = samples.path("talkers-2ch")
+    one, many = (DelayEstimator("general-small", spacing=0.5, threads=n)(path, end=4.0) for n in (1, 3))
+    np.testing.assert_array_equal(one.curve, many.curve)
+    with pytest.raises(InputError, match="threads is 0; expected a whole number, at least 1"):
+        DelayEstimator(threads=0)
+
+
 def test_at_most_ten_public_names() -> None:
     import qkgcc
 

@@ -113,11 +113,14 @@ def _begin(work: Work, jobs: int) -> None:
     global _mine
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the first process decides
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # half-written files are removed on the way out
-    _mine = work, DelayEstimator(**work.estimator)
+    each = max(1, (os.cpu_count() or 1) // jobs)
+    options = dict(work.estimator)
+    options["threads"] = options.get("threads") or each
+    _mine = work, DelayEstimator(**options)
     if "torch" in sys.modules:
         import torch
 
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // jobs))
+        torch.set_num_threads(each)
 
 
 def _work(task: Task) -> Outcome:

@@ -59,6 +59,8 @@ class DelayEstimator:
             counts. Twice the work.
         smoothing: smooth the posterior of a network over time (`qkgcc.smoothing`), with what comes up to so many
             seconds after a frame; 0 takes only what came before. The confidence is then the model's own, uncalibrated.
+        threads: that share the frames of a recording, where the method is a network; by default one for each core. The
+            answer is the same with any number, to the bit.
         speed_of_sound: metres per second.
 
     >>> rng = np.random.default_rng(0)
@@ -84,6 +86,7 @@ class DelayEstimator:
         max_sources: int = 1,
         symmetric: bool = False,
         smoothing: float | None = None,
+        threads: int | None = None,
         speed_of_sound: float = SPEED_OF_SOUND,
     ) -> None:
         _check("speed of sound", speed_of_sound, 100, 10_000, "m/s")
@@ -102,6 +105,8 @@ class DelayEstimator:
             raise InputError(f"unknown interpolation {interpolation!r}; known are {', '.join(INTERPOLATIONS)}")
         if not isinstance(max_sources, int) or max_sources < 1:
             raise InputError(f"max_sources is {max_sources!r}; expected a whole number, at least 1")
+        if threads is not None and (not isinstance(threads, int) or threads < 1):
+            raise InputError(f"threads is {threads!r}; expected a whole number, at least 1")
         self.method = str(method)
         self.spacing = spacing
         self.max_delay = max_delay if spacing is None or max_delay else spacing / speed_of_sound
@@ -126,7 +131,7 @@ class DelayEstimator:
         for what, value in (("a band", band), ("an interpolation", interpolation), ("beta", beta)):
             if value is not None:
                 raise InputError(f"{what} is for the classical methods, such as phat; {self.method} is a network")
-        self._network = dataclasses.replace(_load_network(method, decoder), symmetric=symmetric)
+        self._network = dataclasses.replace(_load_network(method, decoder, threads), symmetric=symmetric)
 
     def __call__(
         self,
@@ -386,7 +391,7 @@ def _checked_band(band: Sequence[float] | None) -> tuple[float, float] | None:
     return float(band[0]), float(band[1])
 
 
-def _load_network(method: str | Path, decoder: str | None) -> Network:
+def _load_network(method: str | Path, decoder: str | None, threads: int | None) -> Network:
     path = pretrained(str(method)) if str(method) in PRETRAINED else Path(method)
     if path.is_dir():
         raise InputError(f"{path} is a folder; a method is a name or the file of a network")
@@ -394,7 +399,7 @@ def _load_network(method: str | Path, decoder: str | None) -> Network:
         raise InputError(
             f"unknown method {str(method)!r}; known are {', '.join(METHODS)}, or the path of a network (no such file)"
         )
-    return Network.load(path, decoder)
+    return Network.load(path, decoder, threads)
 
 
 def _check(what: str, value: float, low: float, high: float, unit: str) -> None:

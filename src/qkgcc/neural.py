@@ -145,20 +145,22 @@ class Network:
     kind = "posterior"
 
     @classmethod
-    def load(cls, path: Path, decoder: str | None = None) -> Network:
+    def load(cls, path: Path, decoder: str | None = None, threads: int | None = None) -> Network:
         """A checkpoint, or an ONNX file.
 
         Args:
             decoder: one of `decoding.DECODERS`; None: the one that the card names.
+            threads: that share the frames of a batch; None: as many as there are cores. torch has its own.
         """
         model: Model
         if path.suffix.lower() == ONNX:
             from qkgcc.onnx_files import StandaloneModel
 
-            model = StandaloneModel(path)
+            model = StandaloneModel(path, threads=threads or 0)
         else:
             card, weights = files.read(path)
-            model = SteeredModel(card, weights, path) if card.architecture == "steered" else _by_torch(path)
+            steered = card.architecture == "steered"
+            model = SteeredModel(card, weights, path, threads=threads) if steered else _by_torch(path)
         return cls.of(model, decoder)
 
     @classmethod

@@ -65,6 +65,13 @@ def estimate(
         bool,
         typer.Option("--symmetric", help="Exactly the opposite answer for swapped channels; half as fast."),
     ] = False,
+    smoothing: Annotated[
+        float | None,
+        typer.Option(help="Follow a network's delay over time, knowing so many seconds more (or 0)."),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="That share a recording's frames (default: one for each core and job).")
+    ] = None,
     beta: Annotated[float | None, typer.Option(help="Exponent of phat-beta (0.8 when not given).")] = None,
     max_sources: Annotated[
         int, typer.Option(help="Peaks of a network's posterior in the JSON, for several sources.", min=1)
@@ -110,6 +117,8 @@ def estimate(
         "beta": beta,
         "max_sources": max_sources,
         "symmetric": symmetric,
+        "smoothing": smoothing,
+        "threads": threads,
         "speed_of_sound": sound_speed(speed_of_sound, temperature),
     }
     if out is not None:
