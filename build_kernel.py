@@ -18,15 +18,18 @@ FOLDER = Path(__file__).parent / "src" / "qkgcc" / "inference"
 SOURCE, DISPATCH, LIBRARY = FOLDER / "steered.c", FOLDER / "dispatch.c", FOLDER / "_kernel.so"
 # Sums may be rearranged into fused multiply-adds, but nothing else: rounding is used as such.
 FLAGS = ["-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fvisibility=default"]
-PLAIN = ["-DLANES=4", "-DVECTORS=2", "-DENTRY=qkgcc_steered"]
 TARGETS = {
-    "x86_64": [
-        [*PLAIN],
-        ["-march=x86-64-v3", "-DLANES=8", "-DVECTORS=2", "-DENTRY=qkgcc_steered_v3"],
-        ["-march=x86-64-v4", "-mprefer-vector-width=512", "-DLANES=16", "-DVECTORS=4", "-DENTRY=qkgcc_steered_v4"],
+    "": ["-DLANES=4", "-DVECTORS=2", "-DENTRY=qkgcc_steered"],
+    "V3": ["-march=x86-64-v3", "-DLANES=8", "-DVECTORS=2", "-DENTRY=qkgcc_steered_v3"],
+    "V4": [
+        "-march=x86-64-v4",
+        "-mprefer-vector-width=512",
+        "-DLANES=16",
+        "-DVECTORS=4",
+        "-DENTRY=qkgcc_steered_v4",
     ],
 }
-"""By machine: what the source is compiled with, once for each instruction set."""
+"""What the source is compiled with, once for each instruction set. An older compiler may not know the higher ones."""
 
 
 def compiled(target: Path = LIBRARY) -> bool:
@@ -34,19 +37,27 @@ def compiled(target: Path = LIBRARY) -> bool:
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None or platform.system() == "Windows":
         return False
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
-    with tempfile.TemporaryDirectory() as folder:
-        objects = []
-        jobs = [[*flags, str(SOURCE)] for flags in TARGETS.get(platform.machine().replace("AMD64", "x86_64"), [PLAIN])]
-        for i, job in enumerate([*jobs, [f'-DSOURCE_DIGEST="{digest}"', str(DISPATCH)]]):
-            objects.append(str(Path(folder) / f"{i}.o"))
-            if subprocess.run([*compiler.split(), *FLAGS, *job, "-c", "-o", objects[-1]], check=False).returncode:
-                return False
-        # Beside its place first, and then at once: another process may be running the old one.
-        made = target.with_name(f"{target.name}.{os.getpid()}")
-        if subprocess.run([*compiler.split(), "-shared", *objects, "-o", str(made), "-lm"], check=False).returncode:
+
+    def ran(*arguments: str) -> bool:
+        try:
+            return subprocess.run([*compiler.split(), *arguments], check=False).returncode == 0
+        except OSError:  # a name in CC that is nowhere
             return False
-        made.replace(target)
+
+    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+    sets = [name for name in TARGETS if not name or platform.machine() == "x86_64"]
+    with tempfile.TemporaryDirectory() as folder:
+        objects = {name: str(Path(folder) / f"steered{name}.o") for name in sets}
+        made = [name for name in sets if ran(*FLAGS, *TARGETS[name], str(SOURCE), "-c", "-o", objects[name])]
+        dispatch = str(Path(folder) / "dispatch.o")
+        have = [f"-DHAVE_{name}" for name in made if name]
+        if "" not in made or not ran(*FLAGS, f'-DSOURCE_DIGEST="{digest}"', *have, str(DISPATCH), "-c", "-o", dispatch):
+            return False
+        # Beside its place first, and then at once: another process may be running the old one.
+        beside = target.with_name(f"{target.name}.{os.getpid()}")
+        if not ran("-shared", *(objects[name] for name in made), dispatch, "-o", str(beside), "-lm"):
+            return False
+        beside.replace(target)
     return True
 
 

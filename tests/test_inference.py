@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -183,3 +185,86 @@ def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
     save_file(arrays, path, metadata={"qkgcc": card.to_json()})
     with pytest.raises(InputError, match="the weights do not fit the network of their card"):
         SteeredModel.load(path)
+
+
+def resaved(folder: Path, options: dict[str, Any] | None = None, **changed: np.ndarray) -> Path:
+    """`general-small` as another tool would write it, without a checksum: with other options, or other tensors."""
+    from safetensors.numpy import save_file
+
+    card, arrays = files.read(WEIGHTS / "general-small.safetensors")
+    card = dataclasses.replace(card, options=card.options | (options or {}))
+    save_file(arrays | changed, folder / "a.safetensors", metadata={"qkgcc": card.to_json()})
+    return folder / "a.safetensors"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"delay_channels": 4000},
+        {"magnitude": False},
+        {"logit_kernel": 3},
+        {"channels": 64},
+        {"kernel": 3},
+        {"kernel": 4},
+        {"kernel": "5"},
+        {"pool": 0},
+        {"heads": 0},
+        {"heads": 3},
+        {"radius": 2},
+        {"maps": 6},
+        {"positions": 33},
+        {"width": True},
+        {"step": -1.0},
+        {"of_tomorrow": True},
+    ],
+    ids=str,
+)
+def test_options_that_the_weights_do_not_fit_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        SteeredModel.load(resaved(tmp_path, change))
+
+
+def test_weights_that_are_cut_or_no_numbers_are_refused(tmp_path: Path) -> None:
+    _, arrays = files.read(WEIGHTS / "general-small.safetensors")
+    for name, cut in (("head.gate.weight", np.s_[:6]), ("head.delays.4.weight", np.s_[:, :4]), ("position", np.s_[:1])):
+        with pytest.raises(InputError, match="do not fit the network of their card"):
+            SteeredModel.load(resaved(tmp_path, **{name: np.ascontiguousarray(arrays[name][cut])}))
+    for name in ("head.gate.bias", "head.local.1.running_var", "query.weight"):
+        broken = arrays[name].copy()
+        broken.flat[0] = -1.0 if "var" in name else np.nan
+        with pytest.raises(InputError, match="holds what are no numbers"):
+            SteeredModel.load(resaved(tmp_path, **{name: broken}))
+
+
+def test_what_it_cannot_be_asked_is_refused() -> None:
+    model, grid = SteeredModel.load(WEIGHTS / "general-small.safetensors"), np.arange(-5, 6.0)
+    frames = np.zeros((1, 2, 2048), np.float32)
+    for given, message in (
+        ((frames[:, :1], None, grid), "frames have the shape"),
+        ((frames[0], None, grid), "frames have the shape"),
+        ((frames, np.ones(10, dtype=bool), grid), "bins have the shape"),
+        ((frames, None, np.array([-12.0, 0, 7])), "1 samples apart"),
+        ((frames, None, grid[::-1]), "1 samples apart"),
+        ((frames, None, grid[:0]), "expected at least one"),
+    ):
+        with pytest.raises(InputError, match=message):
+            model.logits(*given)
+    assert model.logits(frames[:0], None, grid).shape == (0, 11)
+
+
+def test_models_can_be_sent_to_other_processes() -> None:
+    model = SteeredModel.load(WEIGHTS / "general-small.safetensors", threads=2)
+    frames = np.random.default_rng(0).standard_normal((40, 2, 2048)).astype(np.float32)
+    grid = np.arange(-5, 6.0)
+    expected = model.logits(frames, None, grid)
+    for same in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        np.testing.assert_array_equal(same.logits(frames, None, grid), expected)
+
+
+def test_compiled_code_without_its_source_is_used_and_that_of_another_is_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(kernel, "SOURCE", tmp_path / "steered.c")
+    assert kernel.library.__wrapped__() is not None
+    (tmp_path / "steered.c").write_text("another")
+    assert kernel.library.__wrapped__() is None

@@ -26,6 +26,8 @@ def test_the_wheel_holds_the_samples_and_the_type_marker_and_stays_small(wheel: 
     assert {"qkgcc/py.typed", "qkgcc/samples/talkers-2ch.flac", "qkgcc/samples/talkers-4ch.json"} <= names
     assert {f"qkgcc/weights/{name}.safetensors" for name in PRETRAINED} <= names
     assert not any(name.endswith(".onnx") for name in names)
+    assert {"qkgcc/inference/_kernel.so", "qkgcc/inference/steered.c"} <= names  # compiled for this machine
+    assert not wheel.name.endswith("-any.whl")
     assert not any("__pycache__" in name or name.startswith("tests") for name in names)
     assert wheel.stat().st_size < 3_000_000
 
@@ -35,6 +37,7 @@ def test_the_installed_wheel_estimates(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path)
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import qkgcc; assert {str(tmp_path)!r} in qkgcc.__file__;"
+        "from qkgcc.inference import kernel; assert kernel.library() is not None;"
         "print(qkgcc.DelayEstimator()(qkgcc.samples.path('talkers-2ch'), end=2.0).summary.delay_samples)"
     )
     run = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -52,7 +52,7 @@ PRETRAINED = {
             "steered QK-GCC, trained on rooms, spacings, sources and recorders of all kinds; confidence calibrated",
             "weights/README.md in the package",
         ),
-        MethodInfo("general-small", "the same, smaller: a third of the work", "weights/README.md in the package"),
+        MethodInfo("general-small", "the same, smaller: a quarter of the work", "weights/README.md in the package"),
     )
 }
 

@@ -91,22 +91,72 @@ class Published(Front):
     classes: Linear
 
 
+BLOCK_KERNEL = 5
+"""Rows that the blocks of the surroundings see along frequency."""
 FRONT = tuple(field.name for field in fields(Front))
 
 
 def fold(shape: Shape, weights: Mapping[str, Array]) -> Folded:
     """Of a checkpoint's tensors, by their names there."""
-    return _fitting(lambda w: Folded(**_front(shape, w), **_head(shape, w)), weights)
+    folded = _fitting(lambda w: Folded(**_front(shape, w), **_head(shape, w)), weights)
+    _check_front(shape, folded)
+    s, inner = shape, shape.block_channels
+    layers: dict[str, tuple[Convolution | None, tuple[int, ...]]] = {
+        "local": (folded.local, (s.channels, s.features, *s.local_kernel)),
+        "gate": (folded.gate, (s.maps, s.channels, *s.gate_kernel)),
+        "evidence": (folded.evidence, (2 * s.maps, s.features, 1, 1)),
+        "first": (folded.first, (s.delay_channels, s.maps, 1, s.delay_kernel)),
+        "second": (folded.second, (s.delay_channels, s.delay_channels, 1, s.delay_kernel)),
+        "last": (folded.last, (1, s.delay_channels, 1, s.logit_kernel)),
+    }
+    if shape.blocks:
+        layers |= {
+            "mix": (folded.mix, (s.channels, s.channels, 1, 1)),
+            "down": (folded.down, (inner, s.channels, 1, s.coarse)),
+            "up": (folded.up, (s.channels, inner, 1, 1)),
+        }
+    for i, block in enumerate(folded.blocks):
+        layers[f"along {i}"] = block.along, (inner, 1, s.local_kernel[0], BLOCK_KERNEL)
+        layers[f"across {i}"] = block.across, (inner, inner, 1, 1)
+    for name, (layer, expected) in layers.items():
+        assert layer is not None
+        _check(name, layer.weight, expected)
+        _check(name, layer.bias, expected[:1])
+    return folded
 
 
 def fold_published(shape: Shape, weights: Mapping[str, Array]) -> Published:
     """The same of the published network."""
-    return _fitting(lambda w: Published(**_front(shape, w), **_published_head(shape, w)), weights)
+    folded = _fitting(lambda w: Published(**_front(shape, w), **_published_head(shape, w)), weights)
+    _check_front(shape, folded)
+    return folded
+
+
+def _check_front(shape: Shape, front: Front) -> None:
+    heads, terms, bins = shape.heads, shape.numbers + 1, shape.bins
+    _check("turn", front.turn, (shape.numbers, shape.numbers))
+    _check("shift", front.shift, (shape.numbers, bins))
+    _check("floor", front.floor, (bins,))
+    _check("plain", front.plain, (heads, terms, terms))
+    _check("by_query", front.by_query, (heads, terms, bins))
+    _check("by_key", front.by_key, (heads, terms, bins))
+    _check("by_both", front.by_both, (heads, 2 * shape.radius + 1, bins))
+
+
+def _check(name: str, array: Array, expected: tuple[int, ...]) -> None:
+    """Compiled code trusts what it is given."""
+    if array.shape != expected:
+        raise InputError(
+            f"the weights do not fit the network of their card ({name} has the shape {array.shape}, not {expected})"
+        )
+    if not np.isfinite(array).all():
+        raise InputError(f"the weights are damaged: {name} holds what are no numbers")
 
 
 def _fitting(make: Callable[[Mapping[str, Array]], T], weights: Mapping[str, Array]) -> T:
     try:
-        return make({name: np.asarray(array, dtype=np.float64) for name, array in weights.items()})
+        with np.errstate(invalid="ignore", over="ignore"):
+            return make({name: np.asarray(array, dtype=np.float64) for name, array in weights.items()})
     except (KeyError, ValueError, IndexError) as error:
         raise InputError(f"the weights do not fit the network of their card ({error})") from None
 
@@ -115,6 +165,8 @@ def _front(shape: Shape, w: Mapping[str, Array]) -> dict[str, Any]:
     width, heads = shape.width, shape.heads
     columns = w["embed.weight"].T
     columns = columns - columns.mean(-1, keepdims=True)  # W
+    if len(w["position"]) != (shape.positions or shape.bins):
+        raise ValueError(f"{len(w['position'])} rows of positions, not {shape.positions or shape.bins}")
     offsets = w["embed.bias"] + _at_bins(w["position"], shape.dft)
     offsets = offsets - offsets.mean(-1, keepdims=True)  # c
     basis = np.linalg.qr(columns.T)[0].T

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.inference.folding import FRONT, Folded
+from qkgcc.inference.folding import BLOCK_KERNEL, FRONT, Folded
 from qkgcc.inference.shape import Shape
 
 SOURCE, LIBRARY = (Path(__file__).with_name(name) for name in ("steered.c", "_kernel.so"))
@@ -23,7 +23,6 @@ SLACK = 64
 """Floats that vectors may read beyond the end of an array."""
 ENTRIES = ["qkgcc_steered_v4", "qkgcc_steered_v3", "qkgcc_steered"]
 """For AVX-512, for AVX2 with fused multiply-adds, and for any processor."""
-BLOCK_KERNEL = 5
 _MOST_POINTERS = 1 << 16
 _MOST_TAPS = 64  # of a convolution channel by channel
 
@@ -59,17 +58,17 @@ def library() -> tuple[ctypes.CDLL, str] | None:
         entry = ctypes.cast(found.qkgcc_entry, ctypes.CFUNCTYPE(ctypes.c_char_p))()
     except (OSError, AttributeError, ValueError):
         return None
-    return (found, entry.decode()) if entry is not None and made_from == source_digest().encode() else None
-
-
-def source_digest() -> str:
-    return hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+    # Where the source was left out of an installation, there is nothing else that the code could be of.
+    same = not SOURCE.exists() or made_from == hashlib.sha256(SOURCE.read_bytes()).hexdigest().encode()
+    return (found, entry.decode()) if entry is not None and same else None
 
 
 def fits(shape: Shape) -> bool:
     """Whether the compiled code has room for a network's products."""
-    inputs = shape.features * shape.local_kernel[0] * shape.local_kernel[1], shape.delay_channels * shape.delay_kernel
-    widest = max(*inputs, 2 * shape.rows, shape.channels * max(shape.local_kernel[0] * shape.kernel, shape.coarse))
+    taps = shape.local_kernel[0] * shape.local_kernel[1]
+    along_delays = max(shape.maps, shape.delay_channels) * max(shape.delay_kernel, shape.logit_kernel)
+    planes = max(shape.features, shape.channels) * taps, shape.channels * shape.coarse, shape.block_channels
+    widest = max(*planes, along_delays, 2 * shape.rows)
     return widest <= _MOST_POINTERS and shape.local_kernel[0] * BLOCK_KERNEL <= _MOST_TAPS
 
 
@@ -90,6 +89,7 @@ class Kernel:
         assert found is not None
         code, best = found
         entry = entry or best
+        self._made_of = shape, net, entry
         self._run, self._memory = getattr(code, entry), getattr(code, f"{entry}_memory")
         self._memory.restype = ctypes.c_ssize_t
         self._outputs = int(getattr(code, f"{entry}_outputs")())
@@ -108,6 +108,9 @@ class Kernel:
             numbers |= {"block_channels": 0, "coarse": 1}
         self._numbers = numbers
         self._place = threading.local()
+
+    def __reduce__(self) -> tuple[type[Kernel], tuple[Shape, Folded, str]]:
+        return Kernel, self._made_of
 
     def _packed(self, net: Folded) -> dict[str, Any]:
         packed: dict[str, Any] = {name: getattr(net, name) for name in FRONT}

@@ -53,6 +53,7 @@ class SteeredModel:
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         self._threads = threads or os.cpu_count() or 1
+        self._pool: tuple[int, ThreadPoolExecutor] | None = None
         there = kernel.library() is not None and kernel.fits(self._shape)
         if compiled and not there:
             raise InputError("this qkgcc was installed without its compiled kernel: install it where a C compiler is")
@@ -69,6 +70,10 @@ class SteeredModel:
 
     def logits(self, frames: Floats32, bins: npt.NDArray[np.bool_] | None, delays: npt.NDArray[np.float64]) -> Floats32:
         """Shape: (batch, 2, n), (bins,), (L,) -> (batch, L); n up to the DFT's length, any where it is cut"""
+        if not len(delays) or (np.abs(np.diff(delays) - self.step) > 1e-6 * self.step).any():
+            raise InputError(
+                f"delays are {delays.tolist()}; expected at least one, {self.step:g} samples apart, rising"
+            )
         return self._batches("logits", frames, bins, (delays[0] + delays[-1]) / 2, len(delays))
 
     def reliability(self, frames: Floats32, bins: npt.NDArray[np.bool_] | None) -> Floats32:
@@ -79,18 +84,35 @@ class SteeredModel:
         self, what: str, frames: Floats32, bins: npt.NDArray[np.bool_] | None, center: float, count: int
     ) -> Floats32:
         shape = self._shape
+        if frames.ndim != 3 or frames.shape[1] != 2:
+            raise InputError(f"frames have the shape {frames.shape}; expected (batch, 2, samples)")
+        if not shape.window and frames.shape[-1] > shape.dft:
+            raise InputError(f"frames of {frames.shape[-1]} samples are longer than the transform of {shape.dft}")
+        if bins is not None and bins.shape != (shape.bins,):
+            raise InputError(f"bins have the shape {bins.shape}; expected ({shape.bins},)")
+        if not len(frames):
+            return np.empty((0, count if what == "logits" else shape.rows), np.float32)
         usable = np.ones(shape.bins, np.float32) if bins is None else bins.astype(np.float32)
         terms = int(usable.sum()) * shape.windows(frames.shape[-1])
         steering = steering_matrix(shape.dft, shape.pool, center, shape.step, count + 2 * shape.spare, terms)
-        parts = [frames[first : first + _BATCH] for first in range(0, len(frames), _BATCH)]
+        each = min(_BATCH, -(-len(frames) // self._threads))
+        parts = [frames[first : first + each] for first in range(0, len(frames), each)]
 
         def run(part: Floats32) -> Floats32:
             return self._run(what, self._spectra(part), usable, steering)
 
         if len(parts) > 1 and self._threads > 1:
-            with ThreadPoolExecutor(min(self._threads, len(parts))) as pool:
-                return np.concatenate(list(pool.map(run, parts)))
+            return np.concatenate(list(self._workers().map(run, parts)))
         return np.concatenate([run(part) for part in parts])
+
+    def _workers(self) -> ThreadPoolExecutor:
+        """Kept, for the memory that each thread has; not by a process that was forked off, which has no threads."""
+        if self._pool is None or self._pool[0] != os.getpid():
+            self._pool = os.getpid(), ThreadPoolExecutor(self._threads)
+        return self._pool[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_pool": None}
 
     def _spectra(self, frames: Floats32) -> npt.NDArray[np.complex64]:
         """Shape: (batch, 2, n) -> (batch, windows, 2, bins)"""

@@ -14,6 +14,11 @@ from qkgcc import windows
 from qkgcc.card import Card
 from qkgcc.errors import InputError
 
+_LEAST = dict.fromkeys(("radius", "window", "projection", "blocks", "positions"), 0)
+"""Whole numbers that may be 0."""
+_OTHERS = {"max_delay"}
+"""Options of a steered network that say nothing of how it computes."""
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -25,6 +30,7 @@ class Shape:
     heads: int = 4
     radius: int = 8
     magnitude: bool = True
+    positions: int = 2049
     split: bool = True
     window: int = 0
     pool: int = 1
@@ -41,10 +47,27 @@ class Shape:
     logit_kernel: int = 5
     step: float = 1.0
 
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value, kind = getattr(self, field.name), type(field.default)
+            number = isinstance(value, (int, float) if kind is float else kind)
+            right = number and (kind is bool or (not isinstance(value, bool) and value >= _LEAST.get(field.name, 1e-3)))
+            if field.name.endswith("kernel"):
+                right = right and value % 2 == 1
+            if not right:
+                raise InputError(f"the card's option {field.name} is {value!r}, which no steered network has")
+        if self.width % self.heads or self.window % 2 or self.dft < (self.window or self.frame):
+            raise InputError("the card's options contradict each other; another version of qkgcc?")
+
     @classmethod
     def of_card(cls, card: Card) -> Shape:
         """What the card tells the outside world must be what its options say."""
         names = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(card.options) - names - _OTHERS)
+        if card.architecture == "steered" and unknown:
+            raise InputError(
+                f"the card has options that this qkgcc does not know ({', '.join(unknown)}): get a newer one"
+            )
         shape = cls(**{name: value for name, value in card.options.items() if name in names})
         even = np.allclose(np.diff(card.delays), shape.step)
         if (card.frame, card.dft) != (shape.frame, shape.dft) or not even:
