@@ -128,3 +128,11 @@ class TestCurves:
         for bad in (3, [3], [{"rate": 16000}], [{"rate": "?", "alone": line.to_card()}]):
             with pytest.raises(InputError, match=f"the card's {KEY}"):
                 Curves.of_card({KEY: bad})
+
+
+def test_cards_that_would_turn_the_confidence_around_are_refused() -> None:
+    curve = {"stated": [0.0, 1.0], "right": [0.0, 1.0]}
+    with pytest.raises(InputError, match="none may be negative"):
+        Context.of_card({"weights": [0, -5, -5, -5], **curve})
+    with pytest.raises(InputError, match="expected positive ones"):
+        Curves.of_card({"confidence": [{"rate": 0, "alone": curve}]})

@@ -128,6 +128,8 @@ class Context:
             constant, own, favour, against = map(float, given["weights"])
         except (KeyError, TypeError, ValueError):
             raise InputError(f"the card's calibration is {given!r}; expected four weights and a curve") from None
+        if not (np.isfinite(constant) and min(own, favour, against) >= 0):
+            raise InputError(f"the card's calibration has the weights {given['weights']!r}; none may be negative")
         return cls((constant, own, favour, against), curve)
 
 
@@ -174,6 +176,8 @@ class Curves:
             ]
         except (KeyError, TypeError, ValueError):
             raise InputError(f"the card's {KEY} is {given!r}; expected a list of 'rate' and 'alone'") from None
+        if any(one.rate <= 0 for one in found):
+            raise InputError(f"the card's {KEY} has the rates {[one.rate for one in found]}; expected positive ones")
         return tuple(sorted(found, key=lambda one: -one.rate))
 
 
