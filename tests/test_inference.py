@@ -46,7 +46,7 @@ def saved(options: SteeredOptions, folder: Path) -> tuple[Steered, Path]:
 
 
 def test_the_kernel_is_compiled_where_these_tests_run() -> None:
-    assert kernel.library() is not None, "a C compiler is missing, or steered.c changed: pip install -e . again"
+    assert kernel.loaded() is not None, "a C compiler is missing, or steered.c changed: pip install -e . again"
 
 
 @RUNNERS
@@ -265,6 +265,6 @@ def test_compiled_code_without_its_source_is_used_and_that_of_another_is_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(kernel, "SOURCE", tmp_path / "steered.c")
-    assert kernel.library.__wrapped__() is not None
+    assert kernel.loaded.__wrapped__() is not None
     (tmp_path / "steered.c").write_text("another")
-    assert kernel.library.__wrapped__() is None
+    assert kernel.loaded.__wrapped__() is None

@@ -37,7 +37,7 @@ def test_the_installed_wheel_estimates(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path)
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import qkgcc; assert {str(tmp_path)!r} in qkgcc.__file__;"
-        "from qkgcc.inference import kernel; assert kernel.library() is not None;"
+        "from qkgcc.inference import kernel; assert kernel.loaded() is not None;"
         "print(qkgcc.DelayEstimator()(qkgcc.samples.path('talkers-2ch'), end=2.0).summary.delay_samples)"
     )
     run = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.errors import InputError
-from qkgcc.inference.shape import Shape
+from qkgcc.inference.shape import BLOCK_KERNEL, Shape
 
 Array = npt.NDArray[Any]
 Floats32 = npt.NDArray[np.float32]
@@ -91,8 +91,6 @@ class Published(Front):
     classes: Linear
 
 
-BLOCK_KERNEL = 5
-"""Rows that the blocks of the surroundings see along frequency."""
 FRONT = tuple(field.name for field in fields(Front))
 
 

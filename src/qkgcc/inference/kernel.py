@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.inference.folding import BLOCK_KERNEL, FRONT, Folded
-from qkgcc.inference.shape import Shape
+from qkgcc.inference.folding import FRONT, Folded
+from qkgcc.inference.shape import BLOCK_KERNEL, Shape
 
 SOURCE, LIBRARY = (Path(__file__).with_name(name) for name in ("steered.c", "_kernel.so"))
 SLACK = 64
@@ -47,7 +47,7 @@ class _Network(ctypes.Structure):
 
 
 @cache
-def library() -> tuple[ctypes.CDLL, str] | None:
+def loaded() -> tuple[ctypes.CDLL, str] | None:
     """The compiled code and the name of the entry for this processor; None where there is none.
 
     Code that was compiled from another source is not taken.
@@ -74,7 +74,7 @@ def fits(shape: Shape) -> bool:
 
 def entries() -> list[str]:
     """All that this processor can run, the best first."""
-    found = library()
+    found = loaded()
     return [] if found is None else ENTRIES[ENTRIES.index(found[1]) :]
 
 
@@ -85,7 +85,7 @@ class Kernel:
         """Args:
         entry: one of `entries`; None: the best.
         """
-        found = library()
+        found = loaded()
         assert found is not None
         code, best = found
         entry = entry or best

@@ -14,6 +14,8 @@ from qkgcc import windows
 from qkgcc.card import Card
 from qkgcc.errors import InputError
 
+BLOCK_KERNEL = 5
+"""Coarse rows that a block of the surroundings sees along frequency."""
 _LEAST = dict.fromkeys(("radius", "window", "projection", "blocks", "positions"), 0)
 """Whole numbers that may be 0."""
 _OTHERS = {"max_delay"}

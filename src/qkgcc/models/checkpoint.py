@@ -16,19 +16,18 @@ True
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
+from torch import nn
 
 from qkgcc.card import DIGEST_KEY, KEY, Card
 from qkgcc.errors import InputError
 from qkgcc.files import write_whole
+from qkgcc.inference import files
 from qkgcc.models.ngcc import NGCC
 from qkgcc.models.options import check_weights
 from qkgcc.models.pgcc import PGCC
@@ -75,7 +74,8 @@ def save(model: nn.Module, path: str | Path, card: Card, dtype: torch.dtype = to
                 raise InputError(
                     f"{name} does not fit into {dtype} (largest {tensor.abs().max():.3g}); save as float32"
                 )
-    metadata = {KEY: card.to_json(), DIGEST_KEY: _digest(tensors, card.to_json())}
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+    metadata = {KEY: card.to_json(), DIGEST_KEY: files.digest(arrays, card.to_json())}
     content = safetensors.torch.save(tensors, metadata=metadata)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, lambda target: target.write_bytes(content))
@@ -84,23 +84,9 @@ def save(model: nn.Module, path: str | Path, card: Card, dtype: torch.dtype = to
 def load(path: str | Path, device: str | torch.device = "cpu") -> tuple[nn.Module, Card]:
     """The network in `path`, in float32 and eval mode on `device`, and its card."""
     path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file")
+    card, arrays = files.read(path)
+    state = {name: torch.from_numpy(array) for name, array in arrays.items()}
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - the handle is no mapping
-    except SafetensorError as error:
-        raise InputError(f"{path} is not a safetensors file, or is damaged or cut short ({error})") from None
-    if KEY not in metadata:
-        raise InputError(
-            f"{path} holds weights but no card (metadata {KEY!r}); only files saved by qkgcc describe themselves"
-        )
-    # A file without a checksum was written by an older version, or by another tool.
-    if metadata.get(DIGEST_KEY, "") not in ("", _digest(state, metadata[KEY])):
-        raise InputError(f"{path} is damaged: its checksum is another, get the file again")
-    try:
-        card = Card.from_json(metadata[KEY])
         with torch.random.fork_rng(devices=[]):  # loading must not move the random numbers of a training
             model = build(card.architecture, card.options)
     except InputError as error:
@@ -109,16 +95,6 @@ def load(path: str | Path, device: str | torch.device = "cpu") -> tuple[nn.Modul
     _check_sizes(model, card, path)
     model.load_state_dict(state)
     return model.to(device).eval(), card
-
-
-def _digest(tensors: Mapping[str, Tensor], card: str) -> str:
-    """SHA-256 of everything in a file; safetensors has none of its own."""
-    content = hashlib.sha256(card.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name].contiguous()
-        content.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        content.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return content.hexdigest()
 
 
 def _check_sizes(model: nn.Module, card: Card, path: Path) -> None:

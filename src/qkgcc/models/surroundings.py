@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-_KERNEL = 5  # coarse rows
+from qkgcc.inference.shape import BLOCK_KERNEL
 
 
 class Surroundings(nn.Module):
@@ -22,7 +22,7 @@ class Surroundings(nn.Module):
 
     def __init__(self, channels: int, inside: int, blocks: int, coarse: int, window_kernel: int) -> None:
         super().__init__()
-        kernel = (window_kernel, _KERNEL)
+        kernel = (window_kernel, BLOCK_KERNEL)
         self.coarse = coarse
         self.down = nn.Sequential(
             nn.Conv2d(channels, inside, (1, coarse), stride=(1, coarse)), nn.BatchNorm2d(inside), nn.GELU()
