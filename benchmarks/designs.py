@@ -30,22 +30,24 @@ from qkgcc.train import config as configs
 from qkgcc.train.data import PairSet
 from qkgcc.train.loop import BEST, Trainer, device_name
 
+_LARGE = [
+    "distribution=general",
+    "pairs=800000",
+    "validation_pairs=8000",
+    "frames_per_scene=16",
+    "target_width=0.7",
+    "batch=256",
+    "learning_rate=2e-3",
+    "options.max_delay=96",
+    "options.positions=65",
+    "options.radius=2",
+    "options.maps=24",
+    "options.delay_channels=64",
+]
 BASES = {
     "paper": [],
-    "large": [
-        "distribution=general",
-        "pairs=800000",
-        "validation_pairs=8000",
-        "frames_per_scene=16",
-        "target_width=0.7",
-        "batch=256",
-        "learning_rate=2e-3",
-        "options.max_delay=96",
-        "options.positions=65",
-        "options.radius=2",
-        "options.maps=24",
-        "options.delay_channels=64",
-    ],
+    "large": _LARGE,
+    "taught": [*_LARGE, "teacher=src/qkgcc/weights/general.safetensors"],
     "general": [
         "distribution=general",
         "pairs=20000",
@@ -107,6 +109,7 @@ VARIANTS = {
     "windows-512": _WINDOWS,
     "windows-512-radius-1": [*_WINDOWS, "options.radius=1"],
     "windows-512-small": _SMALL_WINDOWS,
+    "windows-512-small-18": [*_SMALL_WINDOWS, "options.channels=18", "options.delay_channels=36"],
     "surroundings": [*_AROUND, "options.blocks=3", "options.block_channels=96"],
     "surroundings-kernel-3": [*_AROUND, "options.blocks=3", "options.block_channels=96", "options.kernel=3"],
     "surroundings-by-2": [*_AROUND, "options.blocks=3", "options.block_channels=64", "options.coarse=2"],
@@ -161,7 +164,8 @@ def main() -> None:
     rows = json.loads(old.read_text())["rows"] if old.exists() else []
     sets: tuple[PairSet, PairSet] | None = None
     for name in arguments.variant:
-        config = configs.load("steered", [*BASES[law], f"epochs={arguments.epochs}", *VARIANTS[name], *arguments.set])
+        changes = ["options={}", *BASES[law], f"epochs={arguments.epochs}", *VARIANTS[name], *arguments.set]
+        config = configs.load("steered", changes)
         folder = Path(tempfile.mkdtemp())
         trainer = Trainer(config, folder, banks, device, sets=sets)
         sets = trainer.data, trainer.validation
@@ -196,7 +200,8 @@ def save(rows: list[dict[str, Any]]) -> None:
     """Best designs first, law by law."""
     rows.sort(key=lambda one: (one["law"], one["epochs"], one["loss"]))
     notes = [
-        f"General: {BASES['general']}. Large: {BASES['large']}. `loss` and `Acc@10cm` are of unseen pairs of the same "
+        f"General: {BASES['general']}. Large: {BASES['large']}. Taught: the same, "
+        "with `general` as the teacher. `loss` and `Acc@10cm` are of unseen pairs of the same "
         "law, best epoch; `symmetric` is the mean with the mirrored answer of the swapped pair."
     ]
     write("designs", "Designs of the steered network", "python -m benchmarks.designs", list(rows[0]), rows, notes)

@@ -89,7 +89,7 @@ def test_every_row_has_its_training_and_the_papers_figures() -> None:
         for method in table.methods:
             for benchmark in table.benchmarks:
                 figures_there = catalog.published(table.name, benchmark, method.name)
-                if table.name != "variants":  # which the paper does not compare
+                if table.name != "variants" and method.name != "steered":  # which the paper does not compare
                     assert figures_there is not None, (table.name, benchmark, method.name)
                     assert set(results.METRICS) <= set(figures_there)
             if method.trained:

@@ -212,6 +212,57 @@ def test_the_general_law_trains_in_the_same_loop(tmp_path: Path) -> None:
     assert checkpoint.load(tmp_path / BEST)[1].scaling == "frame"
 
 
+# A teacher
+
+
+def test_a_teacher_is_learnt_besides_the_truth() -> None:
+    grid, delay = torch.arange(-3.0, 4.0), torch.tensor([1.0])
+    logits = torch.randn(1, 7, generator=torch.Generator().manual_seed(0))
+    taught = torch.full((1, 7), -30.0)
+    taught[0, 5] = 0.0  # sure of the delay 2
+    alone = cross_entropy(logits, grid, delay)
+    other = cross_entropy(logits, grid, torch.tensor([2.0]))
+    mixed = cross_entropy(logits, grid, delay, taught=taught, teacher_weight=0.25)
+    torch.testing.assert_close(mixed, 0.75 * alone + 0.25 * other)
+    # What the spacing rules out, a teacher does not teach.
+    limits = torch.tensor([1.0])
+    rest = [
+        cross_entropy(logits, grid, delay, limits=limits, taught=x, teacher_weight=1.0) for x in (taught, 0 * taught)
+    ]
+    torch.testing.assert_close(*rest)
+
+
+def test_a_network_is_taught_by_a_trained_one(tmp_path: Path, quick: Config) -> None:
+    steered = dataclasses.replace(
+        quick,
+        architecture="steered",
+        options={"frame": 256, "dft": 256, "width": 8, "heads": 2, "radius": 1, "positions": 33},
+    )
+    Trainer(steered, tmp_path / "teacher").run()
+    path = tmp_path / "teacher" / BEST
+    taught = dataclasses.replace(steered, name="pupil", teacher=str(path), teacher_weight=1.0, epochs=1)
+    trainer = Trainer(taught, tmp_path / "pupil")
+    network, card = checkpoint.load(path)
+    network.symmetric = True
+    with torch.no_grad():
+        expected = network(trainer.data.frames[:16])
+    torch.testing.assert_close(trainer.data.taught[:16].float(), expected, atol=0.02, rtol=0.01)
+    # Swapped channels are taught the mirrored answer: the step's loss is the same function of both.
+    rows, swap = torch.arange(16), torch.arange(16) % 2 == 0
+    trainer.model.eval()
+    frames = torch.where(swap[:, None, None], trainer.data.frames[rows].flip(1), trainer.data.frames[rows])
+    with torch.no_grad():
+        answers = torch.where(swap[:, None], expected.flip(-1), expected).softmax(-1)
+        by_hand = torch.nn.functional.cross_entropy(trainer.model(frames), answers)
+        torch.testing.assert_close(trainer._step._loss(rows, swap), by_hand, atol=2e-3, rtol=1e-3)
+    assert trainer.run() is not None
+    assert checkpoint.load(tmp_path / "pupil" / BEST)[1].metrics["teacher"] == {"name": card.name, "weight": 1.0}
+    with pytest.raises(InputError, match="cannot teach"):
+        Trainer(dataclasses.replace(taught, options={**steered.options, "max_delay": 5}), tmp_path / "other")
+    with pytest.raises(InputError, match="no such file"):
+        Trainer(dataclasses.replace(taught, teacher=str(tmp_path / "nobody")), tmp_path / "nobodys")
+
+
 # Going on
 
 

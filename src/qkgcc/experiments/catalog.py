@@ -42,6 +42,7 @@ _COMPARED = (
     Method("pgcc", "PGCC-PHAT"),
     Method("ngcc", "NGCC-PHAT"),
     Method("qkgcc", "QK-GCC"),
+    Method("steered", "steered QK-GCC (ours)"),
 )
 
 
@@ -69,6 +70,7 @@ TABLES = {
                 _once("qkgcc", "QK-GCC, b = 8 (default)"),
                 _once("qkgcc-b16", "QK-GCC, b = 16"),
                 _once("qkgcc-b32", "QK-GCC, b = 32"),
+                _once("steered", "steered QK-GCC (ours)"),
             ),
         ),
         # Not in the paper. It does not print the widths of the head: two fit what it counts. And a network that cannot

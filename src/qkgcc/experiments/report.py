@@ -95,7 +95,7 @@ def claims_text(folder: Path) -> str:
             for better, worse in (*itertools.pairwise(_ORDER), (_ORDER[0], _ORDER[-1])):
                 claim = f"{benchmark}, Acc@10cm: {better} above {worse}"
                 lines.append(_difference(claim, rows[better], rows[worse]))
-    return markdown(lines + _smooth_claims(folder) + _figure_2_claims(folder))
+    return markdown(lines + _our_claims(folder) + _figure_2_claims(folder))
 
 
 _ORDER = ("qkgcc", "ngcc", "pgcc", "gcc-phat")
@@ -126,13 +126,24 @@ def _decided(claim: str, differences: Any) -> list[str]:
     return [claim, f"{mean:+.2f} ({low:+.2f} to {high:+.2f})", verdict]
 
 
-def _smooth_claims(folder: Path) -> list[list[str]]:
-    """Ours, not the paper's: positions that cannot be learned bin by bin serve better in another room."""
-    smooth = results.find(results.read(folder / "variants.json"), "paper-test", "qkgcc-smooth")
-    table1 = results.read(folder / "table1.json")
-    others = {method: results.find(table1, "paper-test", method) for method in ("qkgcc", "ngcc")}
+def _our_claims(folder: Path) -> list[list[str]]:
+    """Ours, not the paper's: positions that cannot be learned bin by bin, and the steered network beside all others."""
+    table1, variants = (results.read(folder / f"{name}.json") for name in ("table1", "variants"))
+    smooth = results.find(variants, "paper-test", "qkgcc-smooth")
     claim = "paper-test, Acc@10cm: qkgcc-smooth above"
-    return [_difference(f"{claim} {method}", smooth, row) for method, row in others.items()]
+    lines = [
+        _difference(f"{claim} {method}", smooth, results.find(table1, "paper-test", method))
+        for method in ("qkgcc", "ngcc")
+    ]
+    for name in ("table1", "table2"):
+        content = results.read(folder / f"{name}.json")
+        for benchmark in catalog.table(name).benchmarks:
+            steered = results.find(content, benchmark, "steered")
+            for method in ("qkgcc", "ngcc"):
+                claim = f"{benchmark}, Acc@10cm: steered above {method}"
+                lines.append(_difference(claim, steered, results.find(content, benchmark, method)))
+    steered = results.find(table1, "paper-test", "steered")
+    return [*lines, _difference("paper-test, Acc@10cm: steered above qkgcc-smooth", steered, smooth)]
 
 
 def _figure_2_claims(folder: Path) -> list[list[str]]:

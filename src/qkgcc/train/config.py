@@ -42,6 +42,10 @@ class Config:
     """Of the general distribution: synthetic signals of each kind."""
     target_width: float = 0.0
     """Samples: standard deviation of the Gaussian around the true delay that is learnt; 0 is the nearest class."""
+    teacher: str = ""
+    """A trained checkpoint, whose posteriors are learnt besides the true delays."""
+    teacher_weight: float = 0.8
+    """Share of the loss that is the teacher's."""
     sources: str = "bank"
     """Where utterances come from: a bank, or synthetic ones (for tests, where no corpus is)."""
     data_seed: int = 0
@@ -83,6 +87,8 @@ class Config:
             raise InputError(f"{self.pairs} pairs do not fill one batch of {self.batch}: lower the setting batch")
         if not self.learning_rate > 0 or self.weight_decay < 0 or self.target_width < 0:
             raise InputError("the setting learning_rate is to be positive, weight_decay and target_width at least 0")
+        if not 0 <= self.teacher_weight <= 1:
+            raise InputError(f"the setting teacher_weight is {self.teacher_weight}; expected 0 to 1")
         for name, lowest, highest in (("t60", 0.2, 2.0), ("snr", -60.0, 300.0)):
             first, last = getattr(self, name)
             if not lowest <= first <= last <= highest:

@@ -47,6 +47,8 @@ class PairSet:
     """(N,) the largest delay that the microphones of each pair allow, in samples; None: not told."""
     hash: str
     """Names the pairs: everything that they are a function of."""
+    taught: Tensor | None = None
+    """(N, classes) a teacher's logits, in half precision (`qkgcc.train.teacher`)."""
 
     def __len__(self) -> int:
         return len(self.delays)

@@ -34,7 +34,7 @@ from qkgcc.models import checkpoint
 from qkgcc.models.devices import checked_device, in_batches
 from qkgcc.provenance import commit
 from qkgcc.simulate import paper
-from qkgcc.train import distributed
+from qkgcc.train import distributed, teacher
 from qkgcc.train.config import Config
 from qkgcc.train.data import PairSet, make_sets, set_hash
 from qkgcc.train.step import GraphedStep, Step, autocast, cosine, fitting_batch, make_optimizer, matrix_precision
@@ -80,12 +80,16 @@ class Trainer:
         options: Any = self.model.options
         self.delays = np.asarray(options.delays, dtype=np.float64)
         # What can be wrong is found before the rooms are made: on a CPU that may take an hour.
+        self._taught_by = teacher.checked(config, options) if config.teacher else {}
         self._open_folder()
         state = self._read_state(sets[0].hash if sets else set_hash(config, banks, "train", options.frame))
         with self._memory_explained():
             self.data, self.validation = sets or make_sets(
                 config, banks, self.device, frame=options.frame, progress=progress
             )
+            if config.teacher and self.data.taught is None:
+                taught = teacher.logits(config, self.data.frames, options)
+                self.data = dataclasses.replace(self.data, taught=taught)
         self.step, self.history, self.seconds = 0, list[dict[str, Any]](), 0.0
         self._loss_so_far = 0.0  # of an epoch that was cut off
         graphed = self.device.type == "cuda" and config.compile and not distributed.active()
@@ -210,7 +214,7 @@ class Trainer:
             seed=self.config.seed,
             git=commit(),
             torch=torch.__version__,
-            metrics={"validation": row, "device": device_name(self.device)},
+            metrics={"validation": row, "device": device_name(self.device)} | self._taught_by,
         )
         checkpoint.save(self.model, path, card, dtype)
 

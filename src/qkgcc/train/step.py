@@ -51,7 +51,19 @@ class Step:
             logits = self.model(frames)
         limits = None if self.data.limits is None else self.data.limits[rows]
         delays = torch.where(swap, -delays, delays)
-        return cross_entropy(logits.float(), self.grid, delays, width=self.config.target_width, limits=limits)
+        taught = None
+        if self.config.teacher and self.data.taught is not None:
+            taught = self.data.taught[rows].float()
+            taught = torch.where(swap[:, None], taught.flip(-1), taught)  # the grid is even around 0
+        return cross_entropy(
+            logits.float(),
+            self.grid,
+            delays,
+            width=self.config.target_width,
+            limits=limits,
+            taught=taught,
+            teacher_weight=self.config.teacher_weight,
+        )
 
 
 class GraphedStep(Step):

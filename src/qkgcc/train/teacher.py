@@ -1,0 +1,44 @@
+"""A larger network that has been trained already, and what it says of every pair of a set.
+
+Its answers are computed once, before the training: in the mean with the mirrored answer of the swapped pair, where the
+network can do that, so that they hold for both orders of the channels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qkgcc.errors import InputError
+from qkgcc.models import checkpoint
+from qkgcc.models.devices import in_batches
+from qkgcc.train.config import Config
+from qkgcc.train.step import autocast, matrix_precision
+
+_BATCH = 512
+
+
+def checked(config: Config, options: Any) -> dict[str, Any]:
+    """What a card remembers of its network's teacher; an `InputError` where it cannot teach this network."""
+    _, card = checkpoint.load(config.teacher)
+    scaling = "utterance" if config.distribution == "paper" else "frame"
+    same = card.frame == options.frame and card.scaling == scaling
+    if not same or len(card.delays) != len(options.delays) or not np.allclose(card.delays, options.delays):
+        raise InputError(
+            f"{config.teacher} cannot teach {config.name}: it takes other frames, or answers for other delays"
+        )
+    return {"teacher": {"name": card.name, "weight": config.teacher_weight}}
+
+
+def logits(config: Config, frames: Tensor, options: Any) -> Tensor:
+    """Of every pair, in half precision, on its device. Shape: (N, 2, frame) -> (N, classes)"""
+    model: Any = checkpoint.load(config.teacher)[0].to(frames.device).eval()
+    if hasattr(model, "folded"):
+        model.folded = True
+    if hasattr(model, "symmetric"):
+        model.symmetric = True
+    with torch.no_grad(), matrix_precision(config), autocast(config, frames.device):
+        return in_batches(lambda part: model(part).half(), frames, _BATCH)
