@@ -24,16 +24,21 @@ from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
 from qkgcc.models.steered import Steered, SteeredOptions
 
 MORE = {
+    "surroundings, pooled": {"pool": 3, "projection": 5, "blocks": 1, "block_channels": 4},
     "surroundings, windows pooled": {
         "window": 32,
         "dft": 64,
         "pool": 3,
         "blocks": 1,
         "block_channels": 13,
-        "coarse": 3,
     },
-    "surroundings of whole frames": {"blocks": 3, "block_channels": 7, "coarse": 2},
+    "surroundings of whole frames": {"blocks": 3, "block_channels": 7},
     "one kernel": {"kernel": 1, "delay_kernel": 1, "logit_kernel": 1},
+}
+NOT_COMPILED = {
+    "coarser surroundings": VARIANTS["surroundings, pooled"],
+    "finer surroundings, pooled": {"pool": 2, "blocks": 1, "block_channels": 7, "coarse": 2},
+    "a longer kernel": {"kernel": 7},
 }
 RUNNERS = pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "numpy"])
 
@@ -52,9 +57,20 @@ def test_the_kernel_is_compiled_where_these_tests_run() -> None:
 @RUNNERS
 @pytest.mark.parametrize("changes", (VARIANTS | MORE).values(), ids=VARIANTS | MORE)
 def test_logits_and_reliability_are_those_of_torch(changes: dict[str, Any], compiled: bool, tmp_path: Path) -> None:
-    options = replace(OPTIONS, **changes)
-    model, path = saved(options, tmp_path)
-    light = SteeredModel.load(path, compiled=compiled)
+    model, path = saved(replace(OPTIONS, **changes), tmp_path)
+    check_against(model, SteeredModel.load(path, compiled=compiled))
+
+
+@pytest.mark.parametrize("changes", NOT_COMPILED.values(), ids=NOT_COMPILED)
+def test_what_the_kernel_does_not_have_numpy_computes(changes: dict[str, Any], tmp_path: Path) -> None:
+    model, path = saved(replace(OPTIONS, **changes), tmp_path)
+    check_against(model, SteeredModel.load(path))
+    with pytest.raises(InputError, match="the compiled kernel has no room"):
+        SteeredModel.load(path, compiled=True)
+
+
+def check_against(model: Steered, light: SteeredModel) -> None:
+    options = model.options
     frames = torch.randn(19, 2, options.frame, generator=torch.Generator().manual_seed(1))  # more than one batch
     frames[3, 0] = 0  # a channel without a single phase
     for bins in (None, np.arange(options.bins) <= options.bins // 2, np.zeros(options.bins, dtype=bool)):

@@ -24,20 +24,27 @@ SLACK = 64
 ENTRIES = ["qkgcc_steered_v4", "qkgcc_steered_v3", "qkgcc_steered"]
 """For AVX-512, for AVX2 with fused multiply-adds, and for any processor."""
 _MOST_POINTERS = 1 << 16
+_PHASES, _TAPS = 4, 5  # of the compiled convolutions along frequency
 _MOST_TAPS = 64  # of a convolution channel by channel
 
 Floats32 = npt.NDArray[np.float32]
 
 _NUMBERS = [
-    "windows", "bins", "numbers", "heads", "radius", "pool", "channels", "window_kernel", "kernel",
-    "gate_window_kernel", "gate_kernel", "maps", "blocks", "block_channels", "coarse", "block_window_kernel",
-    "block_kernel", "delay_channels", "delay_kernel", "logit_kernel",
+    "windows", "bins", "numbers", "heads", "radius", "pool", "channels", "window_kernel", "maps", "blocks",
+    "block_channels", "block_kernel", "delay_channels", "delay_kernel", "logit_kernel",
 ]  # fmt: skip
 _ARRAYS = [
     "turn", "shift", "floor", "plain", "by_query", "by_key", "by_both", "local", "local_bias", "evidence", "mix",
     "mix_bias", "gate", "gate_bias", "down", "down_bias", "along", "along_bias", "across", "across_bias", "up",
     "up_bias", "first", "first_bias", "second", "second_bias", "last", "last_bias",
 ]  # fmt: skip
+
+
+def _winograd() -> npt.NDArray[np.float64]:
+    """What turns the taps of a convolution into products at the points of `steered.c`. Shape: (points, taps)"""
+    points = np.array([0, 1, -1, 2, -2, 1 / 2, -1 / 2])
+    scale = np.array([1, -2 / 9, -2 / 9, 1 / 90, 1 / 90, 32 / 45, 32 / 45])
+    return np.vstack([scale[:, None] * points[:, None] ** np.arange(_TAPS), np.eye(_TAPS)[-1]])
 
 
 class _Network(ctypes.Structure):
@@ -64,12 +71,14 @@ def loaded() -> tuple[ctypes.CDLL, str] | None:
 
 
 def fits(shape: Shape) -> bool:
-    """Whether the compiled code has room for a network's products."""
-    taps = shape.local_kernel[0] * shape.local_kernel[1]
+    """Whether the compiled code has what a network needs, and room for its products."""
+    points = _PHASES + _TAPS - 1
+    convolved = max(shape.features, shape.channels) * shape.local_kernel[0] * points
     along_delays = max(shape.maps, shape.delay_channels) * max(shape.delay_kernel, shape.logit_kernel)
-    planes = max(shape.features, shape.channels) * taps, shape.channels * shape.coarse, shape.block_channels
-    widest = max(*planes, along_delays, 2 * shape.rows)
-    return widest <= _MOST_POINTERS and shape.local_kernel[0] * BLOCK_KERNEL <= _MOST_TAPS
+    widest = max(convolved, shape.block_channels, along_delays, 2 * (shape.rows + _PHASES))
+    taps = shape.local_kernel[0] * BLOCK_KERNEL
+    whole = shape.local_kernel[1] <= _TAPS and (not shape.blocks or shape.coarse == _PHASES)
+    return whole and widest <= _MOST_POINTERS and taps <= _MOST_TAPS
 
 
 def entries() -> list[str]:
@@ -99,13 +108,8 @@ class Kernel:
             "windows": 1,
             **{name: getattr(shape, name) for name in _NUMBERS if hasattr(shape, name) and name != "windows"},
             "window_kernel": shape.local_kernel[0],
-            "gate_window_kernel": shape.gate_kernel[0],
-            "gate_kernel": shape.gate_kernel[1],
-            "block_window_kernel": shape.local_kernel[0],
             "block_kernel": BLOCK_KERNEL,
         }
-        if not shape.blocks:
-            numbers |= {"block_channels": 0, "coarse": 1}
         self._numbers = numbers
         self._place = threading.local()
 
@@ -117,7 +121,8 @@ class Kernel:
         for name in ("local", "evidence", "mix", "gate", "down", "up", "first", "second", "last"):
             layer = getattr(net, name)
             if layer is not None:
-                packed[name] = self._groups(layer.weight)
+                convolved = name == "local" or (name == "gate" and not self._shape.blocks)
+                packed[name] = self._points(layer.weight) if convolved else self._groups(layer.weight)
                 packed[f"{name}_bias"] = layer.bias
         del packed["evidence_bias"]  # it is zero
         if net.blocks:
@@ -126,6 +131,12 @@ class Kernel:
             packed["across"] = np.stack([self._groups(block.across.weight) for block in net.blocks])
             packed["across_bias"] = np.stack([block.across.bias for block in net.blocks])
         return packed
+
+    def _points(self, weight: Floats32) -> Floats32:
+        """At Winograd's points. Shape: (outputs, inputs, windows, taps) -> (points, groups, inputs * windows, each)"""
+        spare = (_TAPS - weight.shape[-1]) // 2
+        taps = np.pad(weight.astype(np.float64), [(0, 0)] * 3 + [(spare, spare)])
+        return np.stack([self._groups(at.astype(np.float32)) for at in np.moveaxis(taps @ _winograd().T, -1, 0)])
 
     def _groups(self, weight: Floats32) -> Floats32:
         """In the order that a block of outputs reads them. Shape: (outputs, ...) -> (groups, inputs, each)"""

@@ -54,10 +54,12 @@ class SteeredModel:
             raise InputError(f"{path}: {error}") from None
         self._threads = threads or os.cpu_count() or 1
         self._pool: tuple[int, ThreadPoolExecutor] | None = None
-        there = kernel.loaded() is not None and kernel.fits(self._shape)
+        there, fits = kernel.loaded() is not None, kernel.fits(self._shape)
         if compiled and not there:
             raise InputError("this qkgcc was installed without its compiled kernel: install it where a C compiler is")
-        self._kernel = kernel.Kernel(self._shape, self._folded) if there and compiled is not False else None
+        if compiled and not fits:
+            raise InputError(f"{path}: the compiled kernel has no room for this network; leave compiled out")
+        self._kernel = kernel.Kernel(self._shape, self._folded) if there and fits and compiled is not False else None
 
     @classmethod
     def load(cls, path: Path, *, threads: int | None = None, compiled: bool | None = None) -> SteeredModel:

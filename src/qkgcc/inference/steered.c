@@ -1,8 +1,10 @@
 /* A steered QK-GCC on one core: from the spectra of a frame's windows to logits. `qkgcc.inference.kernel` calls it.
 
-   Everything is a plane of floats along (window, frequency), one after the other in memory. Between the windows, and
-   around them, a plane has zeros that convolutions reach into, so that a tap is an offset and nothing else; a mask
-   writes the zeros again after each layer. Products are blocks of OUTPUTS planes x VECTORS vectors in registers.
+   Frequencies lie in four phases: every fourth bin is a plane of floats along (window, tile of four bins), one after the
+   other in memory. Between the windows, and around them, a plane has zeros that convolutions reach into, so that a tap
+   is an offset and nothing else; a mask writes the zeros again after each layer. Products are blocks of OUTPUTS planes x
+   VECTORS vectors in registers. The phases are what Winograd's convolution needs, and the coarse look at the
+   surroundings, which takes four bins as one, as well.
 
    Compiled once for each instruction set that is worth it; LANES, VECTORS and ENTRY come with the compiler's flags. */
 
@@ -26,19 +28,20 @@ typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 
 typedef struct {
     int32_t windows, bins, numbers, heads, radius, pool;              /* the front end */
-    int32_t channels, window_kernel, kernel, gate_window_kernel, gate_kernel, maps;
-    int32_t blocks, block_channels, coarse, block_window_kernel, block_kernel;
+    int32_t channels, window_kernel, maps, blocks, block_channels, block_kernel;
     int32_t delay_channels, delay_kernel, logit_kernel;
     /* folded front end: R (n, n), r (n, bins), floor (bins), M (heads, n + 1, n + 1), L, N (heads, n + 1, bins),
        T (heads, 2 radius + 1, bins) */
     const float *turn, *shift, *floor, *plain, *by_query, *by_key, *by_both;
-    /* convolutions: packed weights (groups of OUTPUTS, inputs, OUTPUTS) and biases */
+    /* convolutions: packed weights (groups of OUTPUTS, inputs, OUTPUTS) and biases; of `local`, and of `gate` where
+       there are no blocks, for each of Winograd's POINTS */
     const float *local, *local_bias, *evidence;
     const float *mix, *mix_bias, *gate, *gate_bias;
     const float *down, *down_bias, *along, *along_bias, *across, *across_bias, *up, *up_bias;
     const float *first, *first_bias, *second, *second_bias, *last, *last_bias;
 } Network;
 
+enum { PHASES = 4, TAPS = 5, POINTS = PHASES + TAPS - 1 };
 enum { PLAIN, GELU, SOFTPLUS };
 
 static inline vec splat(float x) { return x - (vec){0}; }
@@ -207,10 +210,6 @@ typedef struct {
 
 static ptrdiff_t rounded(ptrdiff_t n, ptrdiff_t to) { return (n + to - 1) / to * to; }
 
-static ptrdiff_t around(ptrdiff_t row, int window_kernel, int kernel) {
-    return rounded((window_kernel / 2) * row + kernel / 2, 16);
-}
-
 /* Floats that `count` planes take */
 static ptrdiff_t planes_size(int count, int windows, ptrdiff_t row, ptrdiff_t margin) {
     return count * rounded(windows * row + 2 * margin + BLOCK, 16);
@@ -229,6 +228,11 @@ static int taps(const float **rows, Planes x, int inputs, int window_kernel, int
         for (int w = -(window_kernel / 2); w <= window_kernel / 2; w++)
             for (int k = -(kernel / 2); k <= kernel / 2; k++) rows[n++] = x.data + i * x.plane + w * x.row + k;
     return n;
+}
+
+/* The planes of one phase */
+static void phase(const float **rows, Planes x, int inputs, int p) {
+    for (int i = 0; i < inputs; i++) rows[i] = x.data + ((ptrdiff_t)i * PHASES + p) * x.plane;
 }
 
 static void depthwise(
@@ -251,31 +255,84 @@ static void depthwise(
     }
 }
 
-/* `coarse` adjacent rows become rows of planes of their own, as if zeros followed the last */
-static inline __attribute__((always_inline)) void split(Planes x, Planes y, int channels, int windows, int rows, int coarse) {
-    int whole = rows / coarse, rest = rows % coarse;
-    for (int i = 0; i < channels; i++)
-        for (int w = 0; w < windows; w++) {
-            const float *from = x.data + i * x.plane + w * x.row;
-            for (int k = 0; k < coarse; k++) {
-                float *to = y.data + (i * coarse + k) * y.plane + w * y.row;
-                for (int r = 0; r < whole; r++) to[r] = from[r * coarse + k];
-                if (rest) to[whole] = k < rest ? from[whole * coarse + k] : 0;
+/* Winograd's F(4, 5), at the points 0, 1, -1, 2, -2, 1/2, -1/2 and infinity: four sums of five taps from eight products
+   instead of twenty. What goes into a tile: two bins before it, its four, and two behind. */
+static void transform(Planes x, Planes y, int inputs) {
+    for (int i = 0; i < inputs; i++) {
+        const float *from = x.data + (ptrdiff_t)i * PHASES * x.plane;
+        float *to = y.data + (ptrdiff_t)i * POINTS * y.plane;
+        for (ptrdiff_t p = 0; p < x.length; p += LANES) {
+            vec d0 = load(from + 2 * x.plane + p - 1), d1 = load(from + 3 * x.plane + p - 1);
+            vec d2 = load(from + p), d3 = load(from + x.plane + p);
+            vec d4 = load(from + 2 * x.plane + p), d5 = load(from + 3 * x.plane + p);
+            vec d6 = load(from + p + 1), d7 = load(from + x.plane + p + 1);
+            vec even = d2 + d6 - 4.25f * d4, odd = d1 + d5 - 4.25f * d3;
+            store(to + p, d0 - d6 + 5.25f * (d4 - d2));
+            store(to + y.plane + p, even + odd);
+            store(to + 2 * y.plane + p, even - odd);
+            even = 0.25f * d2 - 1.25f * d4 + d6, odd = 0.5f * d1 - 2.5f * d3 + 2.0f * d5;
+            store(to + 3 * y.plane + p, even + odd);
+            store(to + 4 * y.plane + p, even - odd);
+            even = 4.0f * d2 - 5.0f * d4 + d6, odd = 2.0f * d1 - 2.5f * d3 + 0.5f * d5;
+            store(to + 5 * y.plane + p, even + odd);
+            store(to + 6 * y.plane + p, even - odd);
+            store(to + 7 * y.plane + p, d7 - d1 + 5.25f * (d3 - d5));
+        }
+    }
+}
+
+static inline __attribute__((always_inline)) void finish_tile(
+    const float *sums, ptrdiff_t each, int vectors, int outputs, ptrdiff_t at, Planes y, const float *bias,
+    const float *mask, ptrdiff_t mask_stride, int activation) {
+    for (int o = 0; o < outputs; o++)
+        for (int v = 0; v < vectors; v++) {
+            const float *m = sums + o * BLOCK + v * LANES;
+            vec m0 = load(m), m7 = load(m + 7 * each);
+            vec a = load(m + each), b = load(m + 2 * each), c = load(m + 3 * each), d = load(m + 4 * each);
+            vec e = load(m + 5 * each), f = load(m + 6 * each);
+            vec ab = a + b, cd = c + d, ef = e + f, even2 = ab + 4.0f * cd + 0.25f * ef;
+            a -= b, c -= d, e -= f;
+            vec sum[PHASES] = {
+                m0 + ab + cd + ef, a + 2.0f * c + 0.5f * e, even2, a + 8.0f * c + 0.125f * e + m7};
+            for (int p = 0; p < PHASES; p++) {
+                ptrdiff_t to = at + v * LANES;
+                vec z = active(sum[p] + bias[o], activation);
+                if (mask) z *= load(mask + p * mask_stride + to);
+                store(y.data + (o * PHASES + p) * y.plane + to, z);
             }
         }
 }
 
-/* Every row `coarse` times */
-static inline __attribute__((always_inline)) void repeat(Planes x, Planes y, int channels, int windows, int rows, int coarse) {
-    int whole = rows / coarse, rest = rows % coarse;
-    for (int i = 0; i < channels; i++)
-        for (int w = 0; w < windows; w++) {
-            const float *from = x.data + i * x.plane + w * x.row;
-            float *to = y.data + i * y.plane + w * y.row;
-            for (int r = 0; r < whole; r++)
-                for (int k = 0; k < coarse; k++) to[r * coarse + k] = from[r];
-            for (int k = 0; k < rest; k++) to[whole * coarse + k] = from[whole];
-        }
+/* Three windows (or one) by five bins. `points` is room for POINTS planes of every input, `sums` for outputs, rounded up,
+   x POINTS x BLOCK floats; both stay in the cache that a core has for itself. */
+static void convolve(
+    Planes x, int inputs, int window_kernel, const float *weights, int outputs, Planes points, float *sums,
+    const float **rows, Planes y, const float *bias, const float *mask, ptrdiff_t mask_stride, int activation) {
+    transform(x, points, inputs);
+    int n = inputs * window_kernel, padded = (int)rounded(outputs, OUTPUTS);
+    const float **next = rows;
+    for (int k = 0; k < POINTS; k++)
+        for (int i = 0; i < inputs; i++)
+            for (int w = -(window_kernel / 2); w <= window_kernel / 2; w++)
+                *next++ = points.data + ((ptrdiff_t)i * POINTS + k) * points.plane + w * points.row;
+    ptrdiff_t each = (ptrdiff_t)padded * BLOCK;
+    for (ptrdiff_t at = 0; at < x.length;) {
+        int vectors = at + BLOCK <= x.length + LANES - 1 ? VECTORS : 1;
+        for (int k = 0; k < POINTS; k++)
+            for (int first = 0; first < outputs; first += OUTPUTS) {
+                const float *w = weights + ((ptrdiff_t)k * padded + first) * n;
+                float *tile = sums + k * each + first * BLOCK;
+                if (vectors == VECTORS)
+                    block(rows + k * n, at, n, w, VECTORS, tile);
+                else
+                    block(rows + k * n, at, n, w, 1, tile);
+            }
+        if (activation == GELU)
+            finish_tile(sums, each, vectors, outputs, at, y, bias, mask, mask_stride, GELU);
+        else
+            finish_tile(sums, each, vectors, outputs, at, y, bias, mask, mask_stride, SOFTPLUS);
+        at += (ptrdiff_t)vectors * LANES;
+    }
 }
 
 /* [log(1 + |X|), cos, sin] of a spectrum, turned and normalized: rows [y / sigma, 1] and 1 / sigma, zero where masked.
@@ -343,41 +400,48 @@ static void correlation(
     }
 }
 
-static void fill_mask(float *mask, const float *usable, int windows, int rows, ptrdiff_t row, ptrdiff_t size) {
-    memset(mask, 0, sizeof(float) * size);
-    for (int w = 0; w < windows; w++) memcpy(mask + w * row, usable, sizeof(float) * rows);
-}
-
 typedef struct {
-    int rows, coarse_rows, features, spare, parts;
-    ptrdiff_t row, coarse_row, margin, coarse_margin, stride, wide, lags, size;
+    int rows, tiles, features, spare;
+    ptrdiff_t row, margin, stride, lags, sums, size;
 } Sizes;
 
 static Sizes sizes(const Network *net, int lags) {
     Sizes z;
     z.rows = (net->bins + net->pool - 1) / net->pool;
+    z.tiles = (z.rows + PHASES - 1) / PHASES;
     z.features = net->heads * (2 * net->radius + 1);
-    int kernel = net->kernel > net->gate_kernel ? net->kernel : net->gate_kernel;
-    int window_kernel = net->window_kernel > net->gate_window_kernel ? net->window_kernel : net->gate_window_kernel;
-    z.row = z.rows + kernel / 2;
-    z.margin = around(z.row, window_kernel, kernel);
-    z.coarse_rows = net->blocks ? (z.rows + net->coarse - 1) / net->coarse : 0;
-    z.coarse_row = net->blocks ? z.coarse_rows + net->block_kernel / 2 : 0;
-    z.coarse_margin = net->blocks ? around(z.coarse_row, net->block_window_kernel, net->block_kernel) : 0;
+    int beyond = net->blocks ? net->block_kernel / 2 : 1; /* tiles that a tap reaches beyond its own */
+    z.row = z.tiles + beyond;
+    z.margin = rounded(net->window_kernel / 2 * z.row + beyond, 16);
     z.stride = rounded(net->bins + 2 * net->radius + LANES, 16);
     z.spare = 2 * (net->delay_kernel / 2) + net->logit_kernel / 2;
     z.lags = rounded(lags + 2 * z.spare, 16) + BLOCK;
-    int c = net->channels, b = net->block_channels;
-    int terms = net->numbers + 1;
-    z.wide = rounded(z.rows, 16) + BLOCK;
-    z.parts = c * net->coarse > b ? c * net->coarse : b;
-    int fine = z.features + c + (net->blocks ? c : 0) + 1;
-    z.size = planes_size(fine, net->windows, z.row, z.margin) + z.stride * (4 * terms + 4) + 64
-           + (net->pool > 1 ? z.features * z.stride : 0) + 5 * net->maps * z.wide
-           + rounded(net->maps, OUTPUTS) * 2 * z.rows + z.lags * (net->maps + 2 * net->delay_channels + 1);
-    if (net->blocks)
-        z.size += planes_size(z.parts + b + c + 1, net->windows, z.coarse_row, z.coarse_margin);
+    int c = net->channels, b = net->blocks ? net->block_channels : 0, P = net->maps;
+    int inputs = z.features > c ? z.features : c, outputs = c > P ? c : P, terms = net->numbers + 1;
+    z.sums = rounded(outputs, OUTPUTS) * BLOCK * POINTS;
+    int fine = PHASES * (z.features + c + (net->blocks ? c : 0) + P + 1) + POINTS * inputs + 2 * P;
+    int coarse = net->blocks ? 2 * b + c + 1 : 0;
+    z.size = planes_size(fine + coarse, net->windows, z.row, z.margin) + z.stride * (4 * terms + 4 + z.features) + 64
+           + z.sums + PHASES * z.tiles * (2 * P + 2 * rounded(P, OUTPUTS))
+           + z.lags * (P + 2 * net->delay_channels + 1);
     return z;
+}
+
+/* C of one window, as rows of evidence: pooled, in phases */
+static void spread(const Network *net, const Sizes *z, const float *whole, Planes x, int window) {
+    for (int i = 0; i < z->features; i++) {
+        const float *from = whole + i * z->stride;
+        float *to = x.data + (ptrdiff_t)i * PHASES * x.plane + window * x.row;
+        if (net->pool == 1)
+            for (int p = 0; p < PHASES; p++)
+                for (int t = 0; t < (z->rows - p + PHASES - 1) / PHASES; t++) to[p * x.plane + t] = from[PHASES * t + p];
+        else
+            for (int r = 0; r < z->rows; r++) {
+                float total = 0;
+                for (int k = r * net->pool; k < (r + 1) * net->pool && k < net->bins; k++) total += from[k];
+                to[r % PHASES * x.plane + r / PHASES] = total / (float)net->pool;
+            }
+    }
 }
 
 #define JOIN_(a, b) a##b
@@ -398,43 +462,45 @@ void ENTRY(
     const Network *net, int frames, const float *spectra, const float *usable, const float *steering, int lags,
     float *logits, float *reliability, float *memory, const float **rows) {
     Sizes z = sizes(net, lags);
-    int W = net->windows, c = net->channels, P = net->maps, terms = net->numbers + 1;
+    int W = net->windows, c = net->channels, P = net->maps, terms = net->numbers + 1, T = z.tiles, n;
     float *next = memory;
-    Planes x = planes(&next, z.features, W, z.row, z.margin), local = planes(&next, c, W, z.row, z.margin);
-    Planes mask = planes(&next, 1, W, z.row, z.margin), merged = {0};
-    Planes parts = {0}, y = {0}, up = {0}, coarse_mask = {0};
+    int inputs = z.features > c ? z.features : c;
+    Planes x = planes(&next, PHASES * z.features, W, z.row, z.margin);
+    Planes local = planes(&next, PHASES * c, W, z.row, z.margin);
+    Planes gate = planes(&next, PHASES * P, W, z.row, z.margin);
+    Planes mask = planes(&next, PHASES, W, z.row, z.margin);
+    Planes points = planes(&next, POINTS * inputs, W, z.row, z.margin);
+    Planes evidence = planes(&next, 2 * P, W, z.row, z.margin); /* of one phase */
+    Planes merged = {0}, inside = {0}, y = {0}, up = {0}, tile_mask = {0};
     if (net->blocks) {
-        merged = planes(&next, c, W, z.row, z.margin);
-        parts = planes(&next, z.parts, W, z.coarse_row, z.coarse_margin);
-        y = planes(&next, net->block_channels, W, z.coarse_row, z.coarse_margin);
-        up = planes(&next, c, W, z.coarse_row, z.coarse_margin);
-        coarse_mask = planes(&next, 1, W, z.coarse_row, z.coarse_margin);
+        merged = planes(&next, PHASES * c, W, z.row, z.margin);
+        inside = planes(&next, net->block_channels, W, z.row, z.margin);
+        y = planes(&next, net->block_channels, W, z.row, z.margin);
+        up = planes(&next, c, W, z.row, z.margin);
+        tile_mask = planes(&next, 1, W, z.row, z.margin);
     }
-    float *padded = next; /* usable, and usable rows, with zeros behind */
-    next += 2 * z.stride;
+    float *padded = next; /* usable, with zeros behind */
+    next += z.stride;
     float *a = next, *b = a + (terms + 1) * z.stride, *scratch = b + (terms + 1) * z.stride;
     next = scratch + 2 * terms * z.stride;
-    float *whole = next; /* C before it is pooled */
-    if (net->pool > 1) next += z.features * z.stride;
-    float *gate = next, *evidence = gate + P * z.wide; /* of one window */
-    float *total = evidence + 2 * P * z.wide;          /* evidence, weighted, over all windows */
-    float *sum = total + 2 * P * z.wide;
-    next = sum + rounded(P, OUTPUTS) * 2 * z.rows;
+    float *whole = next; /* C of one window */
+    next += z.features * z.stride;
+    float *sums = next, *total = sums + z.sums; /* evidence, weighted, over all windows */
+    float *sum = total + 2 * P * PHASES * T;
+    next = sum + 2 * rounded(P, OUTPUTS) * PHASES * T;
     float *steered = next, *d1 = steered + P * z.lags, *d2 = d1 + net->delay_channels * z.lags;
     float *answer = d2 + net->delay_channels * z.lags;
 
-    memset(padded, 0, sizeof(float) * 2 * z.stride);
+    memset(padded, 0, sizeof(float) * z.stride);
     memcpy(padded, usable, sizeof(float) * net->bins);
-    float *usable_rows = padded + z.stride;
-    for (int k = 0; k < net->bins; k++)
-        if (usable[k] > usable_rows[k / net->pool]) usable_rows[k / net->pool] = usable[k];
-    fill_mask(mask.data, usable_rows, W, z.rows, z.row, rounded(mask.length, BLOCK));
-    if (net->blocks) {
-        float *few = scratch;
-        memset(few, 0, sizeof(float) * z.coarse_rows);
-        for (int k = 0; k < z.rows; k++)
-            if (usable_rows[k] > few[k / net->coarse]) few[k / net->coarse] = usable_rows[k];
-        fill_mask(coarse_mask.data, few, W, z.coarse_rows, z.coarse_row, rounded(coarse_mask.length, BLOCK));
+    memset(mask.data, 0, sizeof(float) * (3 * mask.plane + rounded(mask.length, BLOCK)));
+    if (net->blocks) memset(tile_mask.data, 0, sizeof(float) * rounded(tile_mask.length, BLOCK));
+    for (int k = 0; k < net->bins; k++) {
+        int r = k / net->pool; /* usable where any of its bins is; a tile, where any of its rows is */
+        for (int w = 0; w < W && usable[k] > 0; w++) {
+            mask.data[r % PHASES * mask.plane + w * mask.row + r / PHASES] = 1;
+            if (net->blocks) tile_mask.data[w * tile_mask.row + r / PHASES] = 1;
+        }
     }
     a += net->radius, b += net->radius, scratch += net->radius;
 
@@ -445,86 +511,73 @@ void ENTRY(
             tokens(net, at + 2 * net->bins, at + 3 * net->bins, padded, b, z.stride);
             for (int i = 0; i <= terms; i++) /* vectors go beyond the last bin */
                 for (ptrdiff_t k = net->bins; k < rounded(net->bins, LANES); k++) a[i * z.stride + k] = b[i * z.stride + k] = 0;
-            if (net->pool == 1) {
-                correlation(net, a, b, scratch, z.stride, x.data + w * x.row, x.plane);
-                continue;
-            }
             correlation(net, a, b, scratch, z.stride, whole, z.stride);
-            for (int i = 0; i < z.features; i++)
-                for (int r = 0; r < z.rows; r++) {
-                    float total = 0;
-                    for (int k = r * net->pool; k < (r + 1) * net->pool && k < net->bins; k++) total += whole[i * z.stride + k];
-                    x.data[i * x.plane + w * x.row + r] = total / (float)net->pool;
-                }
+            spread(net, &z, whole, x, w);
         }
-        /* vectors of a window have run into the zeros behind it */
-        for (int i = 0; i < z.features; i++)
-            for (int w = 0; w < W; w++)
-                for (ptrdiff_t k = z.rows; k < z.row + (w == W - 1 ? LANES : 0); k++) x.data[i * x.plane + w * x.row + k] = 0;
-
-        int n = taps(rows, x, z.features, net->window_kernel, net->kernel);
-        product(rows, n, net->local, c, x.length, local.data, local.plane,
-                (Finish){.bias = net->local_bias, .mask = mask.data, .activation = GELU});
-        Planes seen = local;
+        convolve(x, z.features, net->window_kernel, net->local, c, points, sums, rows, local, net->local_bias, mask.data,
+                 mask.plane, GELU);
         if (net->blocks) {
-            if (net->coarse == 4)
-                split(local, parts, c, W, z.rows, 4);
-            else
-                split(local, parts, c, W, z.rows, net->coarse);
-            n = taps(rows, parts, c * net->coarse, 1, 1);
-            product(rows, n, net->down, net->block_channels, y.length, y.data, y.plane,
-                    (Finish){.bias = net->down_bias, .mask = coarse_mask.data, .activation = GELU});
-            int count = net->block_channels, each = rounded(count, OUTPUTS) * count;
+            int count = net->block_channels, each = (int)rounded(count, OUTPUTS) * count;
+            n = taps(rows, local, PHASES * c, 1, 1); /* four bins as one */
+            product(rows, n, net->down, count, y.length, y.data, y.plane,
+                    (Finish){.bias = net->down_bias, .mask = tile_mask.data, .activation = GELU});
             for (int k = 0; k < net->blocks; k++) {
-                depthwise(y, parts, count, net->block_window_kernel, net->block_kernel,
-                          net->along + k * count * net->block_window_kernel * net->block_kernel,
-                          net->along_bias + k * count);
-                n = taps(rows, parts, count, 1, 1);
+                depthwise(y, inside, count, net->window_kernel, net->block_kernel,
+                          net->along + k * count * net->window_kernel * net->block_kernel, net->along_bias + k * count);
+                n = taps(rows, inside, count, 1, 1);
                 product(rows, n, net->across + (ptrdiff_t)k * each, count, y.length, y.data, y.plane,
                         (Finish){.bias = net->across_bias + k * count, .carry = y.data, .carry_stride = y.plane,
-                                 .mask = coarse_mask.data, .activation = GELU});
+                                 .mask = tile_mask.data, .activation = GELU});
             }
             n = taps(rows, y, count, 1, 1);
             product(rows, n, net->up, c, up.length, up.data, up.plane, (Finish){.bias = net->up_bias});
-            if (net->coarse == 4)
-                repeat(up, merged, c, W, z.rows, 4);
-            else
-                repeat(up, merged, c, W, z.rows, net->coarse);
-            n = taps(rows, local, c, 1, 1);
-            product(rows, n, net->mix, c, local.length, merged.data, merged.plane,
-                    (Finish){.bias = net->mix_bias, .add = merged.data, .add_stride = merged.plane, .activation = GELU});
-            seen = merged;
-        }
-        /* window by window: what one has is still in the cache when it is weighted */
-        memset(total, 0, sizeof(float) * 2 * P * z.wide);
-        for (int w = 0; w < W; w++) {
-            Planes here = seen;
-            here.data += w * here.row;
-            n = taps(rows, here, c, net->gate_window_kernel, net->gate_kernel);
-            product(rows, n, net->gate, P, z.rows, gate, z.wide, (Finish){.bias = net->gate_bias, .activation = SOFTPLUS});
-            here = x;
-            here.data += w * here.row;
-            n = taps(rows, here, z.features, 1, 1);
-            product(rows, n, net->evidence, 2 * P, z.rows, evidence, z.wide, (Finish){0});
-            for (int p = 0; p < 2 * P; p++)
-                for (int k = 0; k < z.rows; k++)
-                    total[p * z.wide + k] += gate[p / 2 * z.wide + k] * evidence[p * z.wide + k];
+            for (int p = 0; p < PHASES; p++) {
+                phase(rows, local, c, p);
+                product(rows, c, net->mix, c, local.length, merged.data + p * merged.plane, PHASES * merged.plane,
+                        (Finish){.bias = net->mix_bias, .add = up.data, .add_stride = up.plane, .activation = GELU});
+            }
+        } else
+            convolve(local, c, net->window_kernel, net->gate, P, points, sums, rows, gate, net->gate_bias, NULL, 0, SOFTPLUS);
+        memset(total, 0, sizeof(float) * 2 * P * PHASES * T);
+        for (int p = 0; p < PHASES; p++) {
+            if (net->blocks) {
+                phase(rows, merged, c, p);
+                product(rows, c, net->gate, P, gate.length, gate.data + p * gate.plane, PHASES * gate.plane,
+                        (Finish){.bias = net->gate_bias, .activation = SOFTPLUS});
+            }
+            phase(rows, x, z.features, p);
+            product(rows, z.features, net->evidence, 2 * P, x.length, evidence.data, evidence.plane, (Finish){0});
+            for (int m = 0; m < 2 * P; m++)
+                for (int w = 0; w < W; w++) {
+                    const float *g = gate.data + (m / 2 * PHASES + p) * gate.plane + w * gate.row;
+                    const float *e = evidence.data + m * evidence.plane + w * evidence.row;
+                    for (int t = 0; t < T; t++) total[(m * PHASES + p) * T + t] += g[t] * e[t];
+                }
         }
         if (reliability)
             for (int k = 0; k < z.rows; k++) {
                 float squares = 0;
-                for (int p = 0; p < 2 * P; p++) squares += total[p * z.wide + k] * total[p * z.wide + k];
+                for (int m = 0; m < 2 * P; m++) {
+                    float part = total[(m * PHASES + k % PHASES) * T + k / PHASES];
+                    squares += part * part;
+                }
                 reliability[(ptrdiff_t)f * z.rows + k] = sqrtf(squares);
             }
         if (!logits) continue;
         ptrdiff_t count = lags + 2 * z.spare;
         /* in the order of a product's weights: steering is one with the table's rows */
-        memset(sum, 0, sizeof(float) * rounded(P, OUTPUTS) * 2 * z.rows);
-        for (int p = 0; p < 2 * P; p++) {
-            float *to = sum + (ptrdiff_t)(p / 2 / OUTPUTS * 2 + p % 2) * z.rows * OUTPUTS + p / 2 % OUTPUTS;
-            for (int k = 0; k < z.rows; k++) to[k * OUTPUTS] = total[p * z.wide + k];
+        memset(sum, 0, sizeof(float) * rounded(P, OUTPUTS) * 2 * PHASES * T);
+        for (int m = 0; m < 2 * P; m++) {
+            float *to = sum + (ptrdiff_t)(m / 2 / OUTPUTS * 2 + m % 2) * PHASES * T * OUTPUTS + m / 2 % OUTPUTS;
+            for (int k = 0; k < PHASES * T; k++) to[k * OUTPUTS] = total[m * PHASES * T + k];
         }
-        for (n = 0; n < 2 * z.rows; n++) rows[n] = steering + n * count;
+        n = 0;
+        for (int part = 0; part < 2; part++)
+            for (int p = 0; p < PHASES; p++)
+                for (int t = 0; t < T; t++) { /* a tile may end beyond the last row: there is no evidence */
+                    int k = PHASES * t + p < z.rows ? PHASES * t + p : 0;
+                    rows[n++] = steering + ((ptrdiff_t)part * z.rows + k) * count;
+                }
         product(rows, n, sum, P, count, steered, z.lags, (Finish){0});
         Planes s = {steered, z.lags, z.lags, count}, h1 = {d1, z.lags, z.lags, count - 2 * (net->delay_kernel / 2)};
         Planes h2 = {d2, z.lags, z.lags, h1.length - 2 * (net->delay_kernel / 2)};
