@@ -247,18 +247,19 @@ assert "scipy.signal" not in sys.modules
 answer = qkgcc.DelayEstimator()(qkgcc.samples.path("talkers-2ch"), end=2.0)
 assert "scipy.signal" not in sys.modules
 print(answer.to_json(curve=False))
-for call in (lambda: answer.plot(), lambda: qkgcc.DelayEstimator(sys.argv[1])):
+assert qkgcc.DelayEstimator(sys.argv[1])(qkgcc.samples.path("talkers-2ch"), end=2.0).summary.answered
+for call in (lambda: answer.plot(), lambda: qkgcc.DelayEstimator(sys.argv[2])):
     try:
         call()
     except ImportError as error:
         print(error)
 """
-    published = str(Path(__file__).parents[1] / "checkpoints" / "qkgcc-0.safetensors")
-    run = subprocess.run([sys.executable, "-c", script, published], capture_output=True, text=True, check=True)
+    kept = [str(Path(__file__).parents[1] / "checkpoints" / f"{name}-0.safetensors") for name in ("qkgcc", "ngcc")]
+    run = subprocess.run([sys.executable, "-c", script, *kept], capture_output=True, text=True, check=True)
     answer, plot, network = run.stdout.splitlines()
     assert json.loads(answer)["summary"]["delay_samples"] == pytest.approx(16.3, abs=0.5)
     assert plot == "pictures need matplotlib: pip install 'qkgcc[plot]'"
-    assert network.endswith("qkgcc-0.safetensors needs torch: pip install 'qkgcc[train]'")
+    assert network.endswith("ngcc-0.safetensors needs torch: pip install 'qkgcc[train]'")
 
 
 def test_threads_change_nothing() -> None:

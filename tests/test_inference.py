@@ -142,6 +142,22 @@ def test_a_batch_is_its_frames_one_by_one() -> None:
     np.testing.assert_array_equal(model.logits(frames, None, grid), each)
 
 
+@RUNNERS
+@pytest.mark.parametrize("name", ["windows", "surroundings", "plain"])
+def test_pairs_of_an_array_are_as_if_each_were_alone(name: str, compiled: bool, tmp_path: Path) -> None:
+    options = replace(OPTIONS, **VARIANTS[name])
+    _, path = saved(options, tmp_path)
+    model = SteeredModel.load(path, threads=2, compiled=compiled)
+    frames = np.random.default_rng(0).standard_normal((21, 4, options.frame)).astype(np.float32)
+    pairs, grid = [(0, 1), (0, 3), (2, 1), (3, 2)], np.array(options.grid(7))
+    found = model.logits_of_pairs(frames, pairs, None, grid)
+    for i, pair in enumerate(pairs):
+        np.testing.assert_array_equal(found[:, i], model.logits(frames[:, pair], None, grid))
+    for wrong in ([], [(0, 4)], [(-1, 0)]):
+        with pytest.raises(InputError, match="are none of frames"):
+            model.logits_of_pairs(frames, wrong, None, grid)
+
+
 def test_defaults_are_those_of_the_network() -> None:
     trained = SteeredOptions()
     for field in dataclasses.fields(Shape):

@@ -22,6 +22,7 @@ from qkgcc.confidence import TOLERANCE
 from qkgcc.errors import InputError, MissingExtraError
 from qkgcc.inference import files
 from qkgcc.inference.model import SteeredModel
+from qkgcc.inference.published import PublishedModel
 
 if TYPE_CHECKING:
     from torch import nn
@@ -159,8 +160,12 @@ class Network:
             model = StandaloneModel(path, threads=threads or 0)
         else:
             card, weights = files.read(path)
-            steered = card.architecture == "steered"
-            model = SteeredModel(card, weights, path, threads=threads) if steered else _by_torch(path)
+            if card.architecture == "steered":
+                model = SteeredModel(card, weights, path, threads=threads)
+            elif card.architecture == "qkgcc":
+                model = PublishedModel(card, weights, path, threads=threads)
+            else:
+                model = _by_torch(path)
         return cls.of(model, decoder)
 
     @classmethod

@@ -127,6 +127,16 @@ def fold_published(shape: Shape, weights: Mapping[str, Array]) -> Published:
     """The same of the published network."""
     folded = _fitting(lambda w: Published(**_front(shape, w), **_published_head(shape, w)), weights)
     _check_front(shape, folded)
+    inputs = shape.features
+    for i, layer in enumerate(folded.convolutions):
+        outputs, _, _, kernel = layer.weight.shape
+        _check(f"convolution {i}", layer.weight, (outputs, inputs, 1, kernel))
+        _check(f"convolution {i}", layer.bias, (outputs,))
+        inputs = outputs
+    for name, linear in (("hidden", folded.hidden), ("classes", folded.classes)):
+        _check(name, linear.weight, (len(linear.bias), inputs))
+        _check(name, linear.bias, (len(linear.bias),))
+        inputs = len(linear.bias)
     return folded
 
 

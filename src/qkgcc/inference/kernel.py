@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.inference.folding import FRONT, Folded
+from qkgcc.errors import InputError
+from qkgcc.inference.folding import FRONT, Folded, Front, Published
 from qkgcc.inference.shape import BLOCK_KERNEL, Shape
 
 SOURCE, LIBRARY = (Path(__file__).with_name(name) for name in ("steered.c", "_kernel.so"))
@@ -81,43 +82,99 @@ def fits(shape: Shape) -> bool:
     return whole and widest <= _MOST_POINTERS and taps <= _MOST_TAPS
 
 
+def fits_published(shape: Shape, net: Published) -> bool:
+    """The same of a published network."""
+    inputs = max(shape.features, *(len(layer.bias) for layer in net.convolutions))
+    taps = max(layer.weight.shape[-1] for layer in net.convolutions)
+    return taps <= _TAPS and inputs * (_PHASES + _TAPS - 1) <= _MOST_POINTERS
+
+
+def wanted(fits: bool, compiled: bool | None, path: Path) -> bool:
+    """Whether to run the compiled code: as asked for, or None: if it can."""
+    there = loaded() is not None
+    if compiled and not there:
+        raise InputError("this qkgcc was installed without its compiled kernel: install it where a C compiler is")
+    if compiled and not fits:
+        raise InputError(f"{path}: the compiled kernel has no room for this network; leave compiled out")
+    return there and fits and compiled is not False
+
+
 def entries() -> list[str]:
     """All that this processor can run, the best first."""
     found = loaded()
     return [] if found is None else ENTRIES[ENTRIES.index(found[1]) :]
 
 
-class Kernel:
+class _Compiled:
     """A network in the compiled code's layout. Threads may share it."""
 
-    def __init__(self, shape: Shape, net: Folded, entry: str | None = None) -> None:
+    def __init__(self, shape: Shape, front: Front, entry: str | None) -> None:
         """Args:
         entry: one of `entries`; None: the best.
         """
         found = loaded()
         assert found is not None
-        code, best = found
-        entry = entry or best
-        self._made_of = shape, net, entry
-        self._run, self._memory = getattr(code, entry), getattr(code, f"{entry}_memory")
+        self._code, best = found
+        self._entry = entry or best
+        self._made_of = shape, front, self._entry
+        self._memory = getattr(self._code, f"{self._entry}_memory")
         self._memory.restype = ctypes.c_ssize_t
-        self._outputs = int(getattr(code, f"{entry}_outputs")())
+        self._outputs = int(getattr(self._code, f"{self._entry}_outputs")())
         self._shape = shape
-        self._arrays = {name: _with_slack(array) for name, array in self._packed(net).items()}
-        numbers = {
-            "windows": 1,
-            **{name: getattr(shape, name) for name in _NUMBERS if hasattr(shape, name) and name != "windows"},
-            "window_kernel": shape.local_kernel[0],
-            "block_kernel": BLOCK_KERNEL,
-        }
-        self._numbers = numbers
+        self._arrays = {name: _with_slack(array) for name, array in self._packed(front).items()}
+        self._numbers = dict.fromkeys(_NUMBERS, 1) | self._sizes()
         self._place = threading.local()
 
-    def __reduce__(self) -> tuple[type[Kernel], tuple[Shape, Folded, str]]:
-        return Kernel, self._made_of
+    def __reduce__(self) -> tuple[type[_Compiled], tuple[Any, ...]]:
+        return type(self), self._made_of
+
+    def _sizes(self) -> dict[str, int]:
+        shape = self._shape
+        front = {name: getattr(shape, name) for name in ("bins", "numbers", "heads", "radius", "pool")}
+        return front | {"blocks": 0}
+
+    def _packed(self, front: Any) -> dict[str, Any]:
+        return {name: getattr(front, name) for name in FRONT}
+
+    def _points(self, weight: Floats32) -> Floats32:
+        """At Winograd's points. Shape: (outputs, inputs, windows, taps) -> (points, groups, inputs * windows, each)"""
+        spare = (_TAPS - weight.shape[-1]) // 2
+        taps = np.pad(weight.astype(np.float64), [(0, 0)] * 3 + [(spare, spare)])
+        return np.stack([self._groups(at.astype(np.float32)) for at in np.moveaxis(taps @ _winograd().T, -1, 0)])
+
+    def _groups(self, weight: Floats32) -> Floats32:
+        """In the order that a block of outputs reads them. Shape: (outputs, ...) -> (groups, inputs, each)"""
+        rows = weight.reshape(len(weight), -1)
+        padded = np.pad(rows, ((0, -len(rows) % self._outputs), (0, 0)))
+        return np.ascontiguousarray(padded.reshape(-1, self._outputs, rows.shape[1]).swapaxes(1, 2))
+
+    def _workplace(self, windows: int, channels: int, lags: int) -> tuple[_Network, Floats32, Any]:
+        """Memory of this thread, which stays as long as the sizes do: asking for it anew takes longer than a frame."""
+        place = self._place
+        if getattr(place, "sizes", None) != (windows, channels, lags):
+            arrays = {name: array.ctypes.data for name, array in self._arrays.items()}
+            place.network = _Network(**(self._numbers | {"windows": windows}), **arrays)
+            place.memory = np.zeros(self._memory(ctypes.byref(place.network), channels, lags), np.float32)
+            place.pointers = (ctypes.c_void_p * _MOST_POINTERS)()
+            place.sizes, place.steering = (windows, channels, lags), None
+        return place.network, place.memory, place.pointers
+
+
+class Kernel(_Compiled):
+    """A steered network."""
+
+    def __init__(self, shape: Shape, net: Folded, entry: str | None = None) -> None:
+        super().__init__(shape, net, entry)
+        self._run = getattr(self._code, self._entry)
+
+    def _sizes(self) -> dict[str, int]:
+        shape = self._shape
+        names = ("channels", "maps", "blocks", "block_channels", "delay_channels", "delay_kernel", "logit_kernel")
+        kernels = {"window_kernel": shape.local_kernel[0], "block_kernel": BLOCK_KERNEL}
+        return super()._sizes() | {name: getattr(shape, name) for name in names} | kernels
 
     def _packed(self, net: Folded) -> dict[str, Any]:
-        packed: dict[str, Any] = {name: getattr(net, name) for name in FRONT}
+        packed = super()._packed(net)
         for name in ("local", "evidence", "mix", "gate", "down", "up", "first", "second", "last"):
             layer = getattr(net, name)
             if layer is not None:
@@ -132,38 +189,32 @@ class Kernel:
             packed["across_bias"] = np.stack([block.across.bias for block in net.blocks])
         return packed
 
-    def _points(self, weight: Floats32) -> Floats32:
-        """At Winograd's points. Shape: (outputs, inputs, windows, taps) -> (points, groups, inputs * windows, each)"""
-        spare = (_TAPS - weight.shape[-1]) // 2
-        taps = np.pad(weight.astype(np.float64), [(0, 0)] * 3 + [(spare, spare)])
-        return np.stack([self._groups(at.astype(np.float32)) for at in np.moveaxis(taps @ _winograd().T, -1, 0)])
-
-    def _groups(self, weight: Floats32) -> Floats32:
-        """In the order that a block of outputs reads them. Shape: (outputs, ...) -> (groups, inputs, each)"""
-        rows = weight.reshape(len(weight), -1)
-        padded = np.pad(rows, ((0, -len(rows) % self._outputs), (0, 0)))
-        return np.ascontiguousarray(padded.reshape(-1, self._outputs, rows.shape[1]).swapaxes(1, 2))
-
     def __call__(
-        self, spectra: npt.NDArray[np.complex64], usable: Floats32, steering: Floats32, what: str = "logits"
+        self,
+        spectra: npt.NDArray[np.complex64],
+        usable: Floats32,
+        steering: Floats32,
+        pairs: npt.NDArray[np.int32],
+        what: str = "logits",
     ) -> Floats32:
-        """`logits`, or the `reliability` of each row.
+        """`logits` of each pair of channels, or the `reliability` of each row.
 
-        Shape: (batch, windows, 2, bins), (bins,), (2 * rows, lags + 2 * spare) -> (batch, lags) or (batch, rows)
+        Shape: (batch, windows, channels, bins), (bins,), (2 * rows, lags + 2 * spare), (pairs, 2)
+            -> (batch, pairs, lags) or (batch, pairs, rows)
         """
-        batch, windows = spectra.shape[:2]
+        batch, windows, channels = spectra.shape[:3]
         lags = steering.shape[1] - 2 * self._shape.spare
-        network, memory, pointers = self._workplace(windows, lags)
-        parts = np.zeros((2 * spectra.size + SLACK,), np.float32)
-        by_part = parts[:-SLACK].reshape(*spectra.shape[:3], 2, -1)
-        by_part[..., 0, :], by_part[..., 1, :] = spectra.real, spectra.imag
-        result = np.empty((batch, lags if what == "logits" else self._shape.rows), np.float32)
+        network, memory, pointers = self._workplace(windows, channels, lags)
+        result = np.empty((batch, len(pairs), lags if what == "logits" else self._shape.rows), np.float32)
         if self._place.steering is not steering:  # the same table, frame after frame
             self._place.steering, self._place.padded = steering, _with_slack(steering)
-        given = [_with_slack(usable), self._place.padded]
+        parts, given = _parts(spectra), [_with_slack(usable), self._place.padded]
         self._run(
             ctypes.byref(network),
             batch,
+            channels,
+            len(pairs),
+            _pointer(pairs),
             _pointer(parts),
             *map(_pointer, given),
             lags,
@@ -174,16 +225,45 @@ class Kernel:
         )
         return result
 
-    def _workplace(self, windows: int, lags: int) -> tuple[_Network, Floats32, Any]:
-        """Memory of this thread, which stays as long as the sizes do: asking for it anew takes longer than a frame."""
-        place = self._place
-        if getattr(place, "sizes", None) != (windows, lags):
-            arrays = {name: array.ctypes.data for name, array in self._arrays.items()}
-            place.network = _Network(**(self._numbers | {"windows": windows}), **arrays)
-            place.memory = np.zeros(self._memory(ctypes.byref(place.network), lags), np.float32)
-            place.pointers = (ctypes.c_void_p * _MOST_POINTERS)()
-            place.sizes, place.steering = (windows, lags), None
-        return place.network, place.memory, place.pointers
+
+class PublishedKernel(_Compiled):
+    """The published network, up to its MLP."""
+
+    def __init__(self, shape: Shape, net: Published, entry: str | None = None) -> None:
+        self._layers = net.convolutions
+        super().__init__(shape, net, entry)
+        self._run = getattr(self._code, f"{self._entry}_published")
+
+    def _sizes(self) -> dict[str, int]:
+        first, second = (len(layer.bias) for layer in self._layers)
+        return super()._sizes() | {"channels": first, "maps": second, "block_channels": 0, "delay_channels": 0}
+
+    def _packed(self, net: Published) -> dict[str, Any]:
+        packed = super()._packed(net)
+        for name, layer in zip(("local", "gate"), net.convolutions, strict=True):
+            packed |= {name: self._points(layer.weight), f"{name}_bias": layer.bias}
+        return packed
+
+    def __call__(self, spectra: npt.NDArray[np.complex64], usable: Floats32) -> Floats32:
+        """Means over frequency. Shape: (batch, 1, 2, bins), (bins,) -> (batch, channels)"""
+        network, memory, pointers = self._workplace(1, 2, 0)
+        result = np.empty((len(spectra), self._numbers["maps"]), np.float32)
+        parts, given = _parts(spectra), _with_slack(usable)
+        self._run(
+            ctypes.byref(network),
+            len(spectra),
+            *map(_pointer, (parts, given, result, memory)),
+            pointers,
+        )
+        return result
+
+
+def _parts(spectra: npt.NDArray[np.complex64]) -> Floats32:
+    """Real and imaginary parts, one behind the other. Shape: (..., bins) -> (2 * size + SLACK,)"""
+    parts = np.zeros((2 * spectra.size + SLACK,), np.float32)
+    by_part = parts[:-SLACK].reshape(*spectra.shape[:-1], 2, -1)
+    by_part[..., 0, :], by_part[..., 1, :] = spectra.real, spectra.imag
+    return parts
 
 
 def _with_slack(array: npt.NDArray[Any]) -> Floats32:
@@ -191,5 +271,5 @@ def _with_slack(array: npt.NDArray[Any]) -> Floats32:
     return np.concatenate([flat, np.zeros(SLACK, np.float32)])
 
 
-def _pointer(array: Floats32) -> ctypes.c_void_p:
+def _pointer(array: npt.NDArray[Any]) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +14,14 @@ from qkgcc import windows
 from qkgcc.card import Card
 from qkgcc.errors import InputError
 from qkgcc.inference import files, kernel, plain
+from qkgcc.inference.batches import Batches
 from qkgcc.inference.folding import fold
 from qkgcc.inference.shape import Shape
 from qkgcc.steering import steering_matrix
 
-_BATCH = 16  # frames at once: their spectra stay in a core's cache
-
 Floats32 = npt.NDArray[np.float32]
+
+_BOTH = np.array([[0, 1]], np.int32)
 
 
 class SteeredModel:
@@ -52,14 +51,9 @@ class SteeredModel:
             self._folded = fold(self._shape, weights)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
-        self._threads = threads or os.cpu_count() or 1
-        self._pool: tuple[int, ThreadPoolExecutor] | None = None
-        there, fits = kernel.loaded() is not None, kernel.fits(self._shape)
-        if compiled and not there:
-            raise InputError("this qkgcc was installed without its compiled kernel: install it where a C compiler is")
-        if compiled and not fits:
-            raise InputError(f"{path}: the compiled kernel has no room for this network; leave compiled out")
-        self._kernel = kernel.Kernel(self._shape, self._folded) if there and fits and compiled is not False else None
+        self._batches = Batches(threads)
+        runs = kernel.wanted(kernel.fits(self._shape), compiled, path)
+        self._kernel = kernel.Kernel(self._shape, self._folded) if runs else None
 
     @classmethod
     def load(cls, path: Path, *, threads: int | None = None, compiled: bool | None = None) -> SteeredModel:
@@ -72,62 +66,88 @@ class SteeredModel:
 
     def logits(self, frames: Floats32, bins: npt.NDArray[np.bool_] | None, delays: npt.NDArray[np.float64]) -> Floats32:
         """Shape: (batch, 2, n), (bins,), (L,) -> (batch, L); n up to the DFT's length, any where it is cut"""
+        self._check_delays(delays)
+        return self._of_pairs("logits", frames, _BOTH, bins, (delays[0] + delays[-1]) / 2, len(delays))[:, 0]
+
+    def logits_of_pairs(
+        self,
+        frames: Floats32,
+        pairs: Sequence[tuple[int, int]],
+        bins: npt.NDArray[np.bool_] | None,
+        delays: npt.NDArray[np.float64],
+    ) -> Floats32:
+        """Of pairs of an array's channels; what a channel needs alone is done once, whatever pairs it is in.
+
+        All channels of a frame are divided by one number. Where that is the level of a pair, its logits are those of
+        `logits`, to the bit.
+
+        Shape: (batch, channels, n), (bins,), (L,) -> (batch, pairs, L)
+        """
+        self._check_delays(delays)
+        chosen = np.array(pairs, np.int32).reshape(-1, 2)
+        if frames.ndim != 3 or not len(chosen) or chosen.min() < 0 or chosen.max() >= frames.shape[1]:
+            raise InputError(f"the pairs {list(pairs)} are none of frames of the shape {frames.shape}")
+        return self._of_pairs("logits", frames, chosen, bins, (delays[0] + delays[-1]) / 2, len(delays))
+
+    def reliability(self, frames: Floats32, bins: npt.NDArray[np.bool_] | None) -> Floats32:
+        """Size of the weighted evidence of each frequency. Shape: (batch, 2, n), (bins,) -> (batch, rows)"""
+        return self._of_pairs("reliability", frames, _BOTH, bins, 0.0, 1)[:, 0]
+
+    def _check_delays(self, delays: npt.NDArray[np.float64]) -> None:
         if not len(delays) or (np.abs(np.diff(delays) - self.step) > 1e-6 * self.step).any():
             raise InputError(
                 f"delays are {delays.tolist()}; expected at least one, {self.step:g} samples apart, rising"
             )
-        return self._batches("logits", frames, bins, (delays[0] + delays[-1]) / 2, len(delays))
 
-    def reliability(self, frames: Floats32, bins: npt.NDArray[np.bool_] | None) -> Floats32:
-        """Size of the weighted evidence of each frequency. Shape: (batch, 2, n), (bins,) -> (batch, rows)"""
-        return self._batches("reliability", frames, bins, 0.0, 1)
-
-    def _batches(
-        self, what: str, frames: Floats32, bins: npt.NDArray[np.bool_] | None, center: float, count: int
+    def _of_pairs(
+        self,
+        what: str,
+        frames: Floats32,
+        pairs: npt.NDArray[np.int32],
+        bins: npt.NDArray[np.bool_] | None,
+        center: float,
+        count: int,
     ) -> Floats32:
         shape = self._shape
-        if frames.ndim != 3 or frames.shape[1] != 2:
+        if frames.ndim != 3 or (pairs is _BOTH and frames.shape[1] != 2):
             raise InputError(f"frames have the shape {frames.shape}; expected (batch, 2, samples)")
         if not shape.window and frames.shape[-1] > shape.dft:
             raise InputError(f"frames of {frames.shape[-1]} samples are longer than the transform of {shape.dft}")
         if bins is not None and bins.shape != (shape.bins,):
             raise InputError(f"bins have the shape {bins.shape}; expected ({shape.bins},)")
         if not len(frames):
-            return np.empty((0, count if what == "logits" else shape.rows), np.float32)
+            return np.empty((0, len(pairs), count if what == "logits" else shape.rows), np.float32)
         usable = np.ones(shape.bins, np.float32) if bins is None else bins.astype(np.float32)
         terms = int(usable.sum()) * shape.windows(frames.shape[-1])
         steering = steering_matrix(shape.dft, shape.pool, center, shape.step, count + 2 * shape.spare, terms)
-        each = min(_BATCH, -(-len(frames) // self._threads))
-        parts = [frames[first : first + each] for first in range(0, len(frames), each)]
 
         def run(part: Floats32) -> Floats32:
-            return self._run(what, self._spectra(part), usable, steering)
+            return self._run(what, self._spectra(part), usable, steering, pairs)
 
-        if len(parts) > 1 and self._threads > 1:
-            return np.concatenate(list(self._workers().map(run, parts)))
-        return np.concatenate([run(part) for part in parts])
-
-    def _workers(self) -> ThreadPoolExecutor:
-        """Kept, for the memory that each thread has; not by a process that was forked off, which has no threads."""
-        if self._pool is None or self._pool[0] != os.getpid():
-            self._pool = os.getpid(), ThreadPoolExecutor(self._threads)
-        return self._pool[1]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_pool": None}
+        return self._batches(run, frames)
 
     def _spectra(self, frames: Floats32) -> npt.NDArray[np.complex64]:
-        """Shape: (batch, 2, n) -> (batch, windows, 2, bins)"""
+        """Shape: (batch, channels, n) -> (batch, windows, channels, bins)"""
         given = frames.astype(np.float32, copy=False)
         cut = windows.cut(given, self._shape.window) if self._shape.window else given[:, :, None]
         spectra: npt.NDArray[np.complex64] = scipy.fft.rfft(cut.swapaxes(1, 2), n=self._shape.dft)
         return spectra
 
-    def _run(self, what: str, spectra: npt.NDArray[np.complex64], usable: Floats32, steering: Floats32) -> Floats32:
+    def _run(
+        self,
+        what: str,
+        spectra: npt.NDArray[np.complex64],
+        usable: Floats32,
+        steering: Floats32,
+        pairs: npt.NDArray[np.int32],
+    ) -> Floats32:
         if self._kernel is not None:
-            return self._kernel(spectra, usable, steering, what)
-        # Frame by frame: matrix products of several would round each by what stands beside it.
-        found = [plain.evidence(self._shape, self._folded, frame[None], usable) for frame in spectra]
+            return self._kernel(spectra, usable, steering, pairs, what)
+        # One by one: matrix products of several would round each by what stands beside it.
+        of_pairs = [frame[None, :, pair] for frame in spectra for pair in pairs]
+        found = [plain.evidence(self._shape, self._folded, one, usable) for one in of_pairs]
         if what == "logits":
-            return np.concatenate([plain.logits(self._folded, one, steering) for one in found]).astype(np.float32)
-        return np.concatenate([np.linalg.norm(one, axis=(1, 2)) for one in found]).astype(np.float32)
+            rows = [plain.logits(self._folded, one, steering) for one in found]
+        else:
+            rows = [np.linalg.norm(one, axis=(1, 2)) for one in found]
+        return np.concatenate(rows).astype(np.float32).reshape(len(spectra), len(pairs), -1)

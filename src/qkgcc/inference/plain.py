@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.special
 
-from qkgcc.inference.folding import Convolution, Folded
+from qkgcc.inference.folding import Convolution, Folded, Front, Published
 from qkgcc.inference.shape import Shape
 
 Array = npt.NDArray[Any]
@@ -36,7 +36,21 @@ def logits(net: Folded, found: Floats32, steering: Floats32) -> Floats32:
     return np.asarray(_valid(inner, net.last)[:, 0])
 
 
-def correlation(shape: Shape, net: Folded, spectra: Array, usable: Floats32) -> Floats32:
+def published_means(shape: Shape, net: Published, spectra: Array, usable: Floats32) -> Floats32:
+    """Over the usable bins, after both convolutions. Shape: (batch, 1, 2, bins), (bins,) -> (batch, channels)"""
+    x: Array = correlation(shape, net, spectra, usable).swapaxes(1, 2)
+    for layer in net.convolutions:
+        x = gelu(_convolved(x, layer)) * usable
+    return np.asarray(x.sum(axis=(-2, -1)) / max(1.0, usable.sum()), dtype=np.float32)
+
+
+def classes(net: Published, means: Floats32) -> Floats32:
+    """The MLP. Shape: (channels,) -> (classes,)"""
+    hidden = gelu(net.hidden.weight @ means + net.hidden.bias)
+    return np.asarray(net.classes.weight @ hidden + net.classes.bias, dtype=np.float32)
+
+
+def correlation(shape: Shape, net: Front, spectra: Array, usable: Floats32) -> Floats32:
     """C at the raw offsets. Shape: (batch, windows, 2, bins) -> (batch, windows, features, bins)"""
     y = np.einsum("ij,...jk->...ik", net.turn, _tokens(spectra, shape.magnitude)) + net.shift
     inverse = usable / np.sqrt(np.square(y).sum(-2) + net.floor)  # (batch, windows, 2, bins)

@@ -1,4 +1,4 @@
-/* A steered QK-GCC on one core: from the spectra of a frame's windows to logits. `qkgcc.inference.kernel` calls it.
+/* QK-GCC on one core, steered or published: from the spectra of frames to logits. `qkgcc.inference.kernel` calls it.
 
    Frequencies lie in four phases: every fourth bin is a plane of floats along (window, tile of four bins), one after the
    other in memory. Between the windows, and around them, a plane has zeros that convolutions reach into, so that a tap
@@ -34,7 +34,7 @@ typedef struct {
        T (heads, 2 radius + 1, bins) */
     const float *turn, *shift, *floor, *plain, *by_query, *by_key, *by_both;
     /* convolutions: packed weights (groups of OUTPUTS, inputs, OUTPUTS) and biases; of `local`, and of `gate` where
-       there are no blocks, for each of Winograd's POINTS */
+       there are no blocks, for each of Winograd's POINTS. Those two are all that the published network has. */
     const float *local, *local_bias, *evidence;
     const float *mix, *mix_bias, *gate, *gate_bias;
     const float *down, *down_bias, *along, *along_bias, *across, *across_bias, *up, *up_bias;
@@ -401,11 +401,11 @@ static void correlation(
 }
 
 typedef struct {
-    int rows, tiles, features, spare;
-    ptrdiff_t row, margin, stride, lags, sums, size;
+    int rows, tiles, features, spare, fine, coarse;
+    ptrdiff_t row, margin, stride, tokens, lags, sums, size;
 } Sizes;
 
-static Sizes sizes(const Network *net, int lags) {
+static Sizes sizes(const Network *net, int channels, int lags) {
     Sizes z;
     z.rows = (net->bins + net->pool - 1) / net->pool;
     z.tiles = (z.rows + PHASES - 1) / PHASES;
@@ -418,29 +418,212 @@ static Sizes sizes(const Network *net, int lags) {
     z.lags = rounded(lags + 2 * z.spare, 16) + BLOCK;
     int c = net->channels, b = net->blocks ? net->block_channels : 0, P = net->maps;
     int inputs = z.features > c ? z.features : c, outputs = c > P ? c : P, terms = net->numbers + 1;
+    z.tokens = (terms + 1) * z.stride; /* of one window of one channel */
     z.sums = rounded(outputs, OUTPUTS) * BLOCK * POINTS;
-    int fine = PHASES * (z.features + c + (net->blocks ? c : 0) + P + 1) + POINTS * inputs + 2 * P;
-    int coarse = net->blocks ? 2 * b + c + 1 : 0;
-    z.size = planes_size(fine + coarse, net->windows, z.row, z.margin) + z.stride * (4 * terms + 4 + z.features) + 64
-           + z.sums + PHASES * z.tiles * (2 * P + 2 * rounded(P, OUTPUTS))
-           + z.lags * (P + 2 * net->delay_channels + 1);
+    z.fine = PHASES * (z.features + c + (net->blocks ? c : 0) + P + 1) + POINTS * inputs + 2 * P;
+    z.coarse = net->blocks ? 2 * b + c + 1 : 0;
+    z.size = planes_size(z.fine + z.coarse, net->windows, z.row, z.margin) + (ptrdiff_t)channels * net->windows * z.tokens
+           + z.stride * (1 + 2 * terms + z.features) + 64 + z.sums
+           + PHASES * z.tiles * (2 * P + 2 * rounded(P, OUTPUTS)) + z.lags * (P + 2 * net->delay_channels + 1);
     return z;
 }
 
-/* C of one window, as rows of evidence: pooled, in phases */
-static void spread(const Network *net, const Sizes *z, const float *whole, Planes x, int window) {
-    for (int i = 0; i < z->features; i++) {
-        const float *from = whole + i * z->stride;
-        float *to = x.data + (ptrdiff_t)i * PHASES * x.plane + window * x.row;
-        if (net->pool == 1)
-            for (int p = 0; p < PHASES; p++)
-                for (int t = 0; t < (z->rows - p + PHASES - 1) / PHASES; t++) to[p * x.plane + t] = from[PHASES * t + p];
-        else
-            for (int r = 0; r < z->rows; r++) {
-                float total = 0;
-                for (int k = r * net->pool; k < (r + 1) * net->pool && k < net->bins; k++) total += from[k];
-                to[r % PHASES * x.plane + r / PHASES] = total / (float)net->pool;
+/* Where everything is, in the caller's memory */
+typedef struct {
+    const Network *net;
+    Sizes z;
+    Planes x, local, gate, mask, points, evidence; /* evidence: of one phase */
+    Planes merged, inside, y, up, tile_mask;       /* of the surroundings */
+    float *usable;                                 /* (bins), with zeros behind */
+    float *tokens;                                 /* (channels, windows, numbers + 2, stride) */
+    float *scratch, *whole;                        /* whole: C of one window */
+    float *sums, *total, *packed;                  /* total: evidence, weighted, over all windows */
+    float *steered, *first, *second, *answer;
+    const float **rows;
+} Place;
+
+static Place places(
+    const Network *net, int channels, int lags, const float *usable, float *memory, const float **rows) {
+    Place at = {.net = net, .z = sizes(net, channels, lags), .rows = rows};
+    const Sizes *z = &at.z;
+    int W = net->windows, c = net->channels, P = net->maps, T = z->tiles, terms = net->numbers + 1;
+    float *next = memory;
+    at.x = planes(&next, PHASES * z->features, W, z->row, z->margin);
+    at.local = planes(&next, PHASES * c, W, z->row, z->margin);
+    at.gate = planes(&next, PHASES * P, W, z->row, z->margin);
+    at.mask = planes(&next, PHASES, W, z->row, z->margin);
+    at.points = planes(&next, POINTS * (z->features > c ? z->features : c), W, z->row, z->margin);
+    at.evidence = planes(&next, 2 * P, W, z->row, z->margin);
+    if (net->blocks) {
+        at.merged = planes(&next, PHASES * c, W, z->row, z->margin);
+        at.inside = planes(&next, net->block_channels, W, z->row, z->margin);
+        at.y = planes(&next, net->block_channels, W, z->row, z->margin);
+        at.up = planes(&next, c, W, z->row, z->margin);
+        at.tile_mask = planes(&next, 1, W, z->row, z->margin);
+    }
+    at.usable = next;
+    at.tokens = at.usable + z->stride;
+    at.scratch = at.tokens + (ptrdiff_t)channels * W * z->tokens;
+    at.whole = at.scratch + 2 * terms * z->stride;
+    at.sums = at.whole + z->features * z->stride;
+    at.total = at.sums + z->sums;
+    at.packed = at.total + 2 * P * PHASES * T;
+    at.steered = at.packed + 2 * rounded(P, OUTPUTS) * PHASES * T;
+    at.first = at.steered + P * z->lags;
+    at.second = at.first + net->delay_channels * z->lags;
+    at.answer = at.second + net->delay_channels * z->lags;
+
+    memset(at.usable, 0, sizeof(float) * z->stride);
+    memcpy(at.usable, usable, sizeof(float) * net->bins);
+    memset(at.mask.data, 0, sizeof(float) * ((PHASES - 1) * at.mask.plane + rounded(at.mask.length, BLOCK)));
+    if (net->blocks) memset(at.tile_mask.data, 0, sizeof(float) * rounded(at.tile_mask.length, BLOCK));
+    for (int k = 0; k < net->bins; k++) {
+        int r = k / net->pool; /* usable where any of its bins is; a tile, where any of its rows is */
+        for (int w = 0; w < W && usable[k] > 0; w++) {
+            at.mask.data[r % PHASES * at.mask.plane + w * at.mask.row + r / PHASES] = 1;
+            if (net->blocks) at.tile_mask.data[w * at.tile_mask.row + r / PHASES] = 1;
+        }
+    }
+    return at;
+}
+
+static float *tokens_of(const Place *at, int channel, int window) {
+    return at->tokens + ((ptrdiff_t)channel * at->net->windows + window) * at->z.tokens + at->net->radius;
+}
+
+/* Of all channels: whatever pairs they are in, once. Spectra (windows, channels, 2, bins), real and imaginary. */
+static void read_frame(const Place *at, const float *spectra, int channels) {
+    const Network *net = at->net;
+    for (int w = 0; w < net->windows; w++)
+        for (int i = 0; i < channels; i++, spectra += 2 * net->bins) {
+            float *to = tokens_of(at, i, w);
+            tokens(net, spectra, spectra + net->bins, at->usable, to, at->z.stride);
+            for (int n = 0; n < net->numbers + 2; n++) /* vectors go beyond the last bin */
+                for (ptrdiff_t k = net->bins; k < rounded(net->bins, LANES); k++) to[n * at->z.stride + k] = 0;
+        }
+}
+
+/* C of two channels, as rows of evidence: pooled, in phases */
+static void match(const Place *at, int first, int second) {
+    const Network *net = at->net;
+    const Sizes *z = &at->z;
+    for (int w = 0; w < net->windows; w++) {
+        correlation(net, tokens_of(at, first, w), tokens_of(at, second, w), at->scratch + net->radius, z->stride, at->whole,
+                    z->stride);
+        for (int i = 0; i < z->features; i++) {
+            const float *from = at->whole + i * z->stride;
+            float *to = at->x.data + (ptrdiff_t)i * PHASES * at->x.plane + w * at->x.row;
+            if (net->pool == 1)
+                for (int p = 0; p < PHASES; p++)
+                    for (int t = 0; t < (z->rows - p + PHASES - 1) / PHASES; t++)
+                        to[p * at->x.plane + t] = from[PHASES * t + p];
+            else
+                for (int r = 0; r < z->rows; r++) {
+                    float sum = 0;
+                    for (int k = r * net->pool; k < (r + 1) * net->pool && k < net->bins; k++) sum += from[k];
+                    to[r % PHASES * at->x.plane + r / PHASES] = sum / (float)net->pool;
+                }
+        }
+    }
+}
+
+static void surroundings(const Place *at) {
+    const Network *net = at->net;
+    int c = net->channels, count = net->block_channels, each = (int)rounded(count, OUTPUTS) * count;
+    Planes y = at->y;
+    const float *mask = at->tile_mask.data;
+    int n = taps(at->rows, at->local, PHASES * c, 1, 1); /* four bins as one */
+    product(at->rows, n, net->down, count, y.length, y.data, y.plane,
+            (Finish){.bias = net->down_bias, .mask = mask, .activation = GELU});
+    for (int k = 0; k < net->blocks; k++) {
+        depthwise(y, at->inside, count, net->window_kernel, net->block_kernel,
+                  net->along + k * count * net->window_kernel * net->block_kernel, net->along_bias + k * count);
+        n = taps(at->rows, at->inside, count, 1, 1);
+        product(at->rows, n, net->across + (ptrdiff_t)k * each, count, y.length, y.data, y.plane,
+                (Finish){.bias = net->across_bias + k * count, .carry = y.data, .carry_stride = y.plane, .mask = mask,
+                         .activation = GELU});
+    }
+    n = taps(at->rows, y, count, 1, 1);
+    product(at->rows, n, net->up, c, at->up.length, at->up.data, at->up.plane, (Finish){.bias = net->up_bias});
+    for (int p = 0; p < PHASES; p++) {
+        phase(at->rows, at->local, c, p);
+        product(at->rows, c, net->mix, c, at->local.length, at->merged.data + p * at->merged.plane, PHASES * at->merged.plane,
+                (Finish){.bias = net->mix_bias, .add = at->up.data, .add_stride = at->up.plane, .activation = GELU});
+    }
+}
+
+/* From C to `total` */
+static void weigh(const Place *at) {
+    const Network *net = at->net;
+    int W = net->windows, c = net->channels, P = net->maps, T = at->z.tiles;
+    Planes gate = at->gate, evidence = at->evidence;
+    convolve(at->x, at->z.features, net->window_kernel, net->local, c, at->points, at->sums, at->rows, at->local,
+             net->local_bias, at->mask.data, at->mask.plane, GELU);
+    if (net->blocks)
+        surroundings(at);
+    else
+        convolve(at->local, c, net->window_kernel, net->gate, P, at->points, at->sums, at->rows, gate, net->gate_bias, NULL, 0,
+                 SOFTPLUS);
+    memset(at->total, 0, sizeof(float) * 2 * P * PHASES * T);
+    for (int p = 0; p < PHASES; p++) {
+        if (net->blocks) {
+            phase(at->rows, at->merged, c, p);
+            product(at->rows, c, net->gate, P, gate.length, gate.data + p * gate.plane, PHASES * gate.plane,
+                    (Finish){.bias = net->gate_bias, .activation = SOFTPLUS});
+        }
+        phase(at->rows, at->x, at->z.features, p);
+        product(at->rows, at->z.features, net->evidence, 2 * P, at->x.length, evidence.data, evidence.plane, (Finish){0});
+        for (int m = 0; m < 2 * P; m++)
+            for (int w = 0; w < W; w++) {
+                const float *g = gate.data + (m / 2 * PHASES + p) * gate.plane + w * gate.row;
+                const float *e = evidence.data + m * evidence.plane + w * evidence.row;
+                float *to = at->total + (m * PHASES + p) * T;
+                for (int t = 0; t < T; t++) to[t] += g[t] * e[t];
             }
+    }
+}
+
+/* From `total` to logits */
+static void steer(const Place *at, const float *steering, int lags, float *logits) {
+    const Network *net = at->net;
+    const Sizes *z = &at->z;
+    int P = net->maps, T = z->tiles, n = 0;
+    ptrdiff_t count = lags + 2 * z->spare;
+    /* in the order of a product's weights: steering is one with the table's rows */
+    memset(at->packed, 0, sizeof(float) * rounded(P, OUTPUTS) * 2 * PHASES * T);
+    for (int m = 0; m < 2 * P; m++) {
+        float *to = at->packed + (ptrdiff_t)(m / 2 / OUTPUTS * 2 + m % 2) * PHASES * T * OUTPUTS + m / 2 % OUTPUTS;
+        for (int k = 0; k < PHASES * T; k++) to[k * OUTPUTS] = at->total[m * PHASES * T + k];
+    }
+    for (int part = 0; part < 2; part++)
+        for (int p = 0; p < PHASES; p++)
+            for (int t = 0; t < T; t++) { /* a tile may end beyond the last row: there is no evidence */
+                int k = PHASES * t + p < z->rows ? PHASES * t + p : 0;
+                at->rows[n++] = steering + ((ptrdiff_t)part * z->rows + k) * count;
+            }
+    product(at->rows, n, at->packed, P, count, at->steered, z->lags, (Finish){0});
+    int reach = net->delay_kernel / 2, last = net->logit_kernel / 2;
+    Planes s = {at->steered + reach, z->lags, z->lags, count}, h1 = {at->first + reach, z->lags, z->lags, count - 2 * reach};
+    Planes h2 = {at->second + last, z->lags, z->lags, h1.length - 2 * reach};
+    n = taps(at->rows, s, P, 1, net->delay_kernel);
+    product(at->rows, n, net->first, net->delay_channels, h1.length, at->first, z->lags,
+            (Finish){.bias = net->first_bias, .activation = GELU});
+    n = taps(at->rows, h1, net->delay_channels, 1, net->delay_kernel);
+    product(at->rows, n, net->second, net->delay_channels, h2.length, at->second, z->lags,
+            (Finish){.bias = net->second_bias, .activation = GELU});
+    n = taps(at->rows, h2, net->delay_channels, 1, net->logit_kernel);
+    product(at->rows, n, net->last, 1, lags, at->answer, z->lags, (Finish){.bias = net->last_bias});
+    memcpy(logits, at->answer, sizeof(float) * lags);
+}
+
+static void reliability_of(const Place *at, float *reliability) {
+    for (int k = 0; k < at->z.rows; k++) {
+        float squares = 0;
+        for (int m = 0; m < 2 * at->net->maps; m++) {
+            float part = at->total[(m * PHASES + k % PHASES) * at->z.tiles + k / PHASES];
+            squares += part * part;
+        }
+        reliability[k] = sqrtf(squares);
     }
 }
 
@@ -448,148 +631,54 @@ static void spread(const Network *net, const Sizes *z, const float *whole, Plane
 #define JOIN(a, b) JOIN_(a, b)
 
 /* Floats of memory that a call needs */
-ptrdiff_t JOIN(ENTRY, _memory)(const Network *net, int lags) { return sizes(net, lags).size; }
+ptrdiff_t JOIN(ENTRY, _memory)(const Network *net, int channels, int lags) { return sizes(net, channels, lags).size; }
 
 int JOIN(ENTRY, _outputs)(void) { return OUTPUTS; }
 
-/* spectra (frames, windows, 2, 2, bins) real and imaginary of both channels; usable (bins) 1 or 0; steering
-   (2 rows, lags + 2 spare) -> logits (frames, lags) and reliability (frames, rows), either of them NULL if not wanted.
+/* spectra (frames, windows, channels, 2, bins), real and imaginary; pairs (count, 2) of channels; usable (bins) 1 or 0;
+   steering (2 rows, lags + 2 spare) -> logits (frames, pairs, lags) and reliability (frames, pairs, rows), either of them
+   NULL if not wanted.
 
    `memory` holds zeros at the first call; what must be zero at the next one of the same sizes, this leaves so. `rows`
    has room for as many pointers as a product has inputs. Vectors may read up to BLOCK floats beyond the end of spectra,
    steering and every array of the network. */
 void ENTRY(
-    const Network *net, int frames, const float *spectra, const float *usable, const float *steering, int lags,
-    float *logits, float *reliability, float *memory, const float **rows) {
-    Sizes z = sizes(net, lags);
-    int W = net->windows, c = net->channels, P = net->maps, terms = net->numbers + 1, T = z.tiles, n;
-    float *next = memory;
-    int inputs = z.features > c ? z.features : c;
-    Planes x = planes(&next, PHASES * z.features, W, z.row, z.margin);
-    Planes local = planes(&next, PHASES * c, W, z.row, z.margin);
-    Planes gate = planes(&next, PHASES * P, W, z.row, z.margin);
-    Planes mask = planes(&next, PHASES, W, z.row, z.margin);
-    Planes points = planes(&next, POINTS * inputs, W, z.row, z.margin);
-    Planes evidence = planes(&next, 2 * P, W, z.row, z.margin); /* of one phase */
-    Planes merged = {0}, inside = {0}, y = {0}, up = {0}, tile_mask = {0};
-    if (net->blocks) {
-        merged = planes(&next, PHASES * c, W, z.row, z.margin);
-        inside = planes(&next, net->block_channels, W, z.row, z.margin);
-        y = planes(&next, net->block_channels, W, z.row, z.margin);
-        up = planes(&next, c, W, z.row, z.margin);
-        tile_mask = planes(&next, 1, W, z.row, z.margin);
-    }
-    float *padded = next; /* usable, with zeros behind */
-    next += z.stride;
-    float *a = next, *b = a + (terms + 1) * z.stride, *scratch = b + (terms + 1) * z.stride;
-    next = scratch + 2 * terms * z.stride;
-    float *whole = next; /* C of one window */
-    next += z.features * z.stride;
-    float *sums = next, *total = sums + z.sums; /* evidence, weighted, over all windows */
-    float *sum = total + 2 * P * PHASES * T;
-    next = sum + 2 * rounded(P, OUTPUTS) * PHASES * T;
-    float *steered = next, *d1 = steered + P * z.lags, *d2 = d1 + net->delay_channels * z.lags;
-    float *answer = d2 + net->delay_channels * z.lags;
-
-    memset(padded, 0, sizeof(float) * z.stride);
-    memcpy(padded, usable, sizeof(float) * net->bins);
-    memset(mask.data, 0, sizeof(float) * (3 * mask.plane + rounded(mask.length, BLOCK)));
-    if (net->blocks) memset(tile_mask.data, 0, sizeof(float) * rounded(tile_mask.length, BLOCK));
-    for (int k = 0; k < net->bins; k++) {
-        int r = k / net->pool; /* usable where any of its bins is; a tile, where any of its rows is */
-        for (int w = 0; w < W && usable[k] > 0; w++) {
-            mask.data[r % PHASES * mask.plane + w * mask.row + r / PHASES] = 1;
-            if (net->blocks) tile_mask.data[w * tile_mask.row + r / PHASES] = 1;
-        }
-    }
-    a += net->radius, b += net->radius, scratch += net->radius;
-
+    const Network *net, int frames, int channels, int count, const int32_t *pairs, const float *spectra,
+    const float *usable, const float *steering, int lags, float *logits, float *reliability, float *memory,
+    const float **rows) {
+    Place at = places(net, channels, lags, usable, memory, rows);
     for (int f = 0; f < frames; f++) {
-        for (int w = 0; w < W; w++) {
-            const float *at = spectra + ((ptrdiff_t)f * W + w) * 4 * net->bins;
-            tokens(net, at, at + net->bins, padded, a, z.stride);
-            tokens(net, at + 2 * net->bins, at + 3 * net->bins, padded, b, z.stride);
-            for (int i = 0; i <= terms; i++) /* vectors go beyond the last bin */
-                for (ptrdiff_t k = net->bins; k < rounded(net->bins, LANES); k++) a[i * z.stride + k] = b[i * z.stride + k] = 0;
-            correlation(net, a, b, scratch, z.stride, whole, z.stride);
-            spread(net, &z, whole, x, w);
+        read_frame(&at, spectra + (ptrdiff_t)f * net->windows * channels * 2 * net->bins, channels);
+        for (int i = 0; i < count; i++) {
+            ptrdiff_t pair = (ptrdiff_t)f * count + i;
+            match(&at, pairs[2 * i], pairs[2 * i + 1]);
+            weigh(&at);
+            if (reliability) reliability_of(&at, reliability + pair * at.z.rows);
+            if (logits) steer(&at, steering, lags, logits + pair * lags);
         }
-        convolve(x, z.features, net->window_kernel, net->local, c, points, sums, rows, local, net->local_bias, mask.data,
-                 mask.plane, GELU);
-        if (net->blocks) {
-            int count = net->block_channels, each = (int)rounded(count, OUTPUTS) * count;
-            n = taps(rows, local, PHASES * c, 1, 1); /* four bins as one */
-            product(rows, n, net->down, count, y.length, y.data, y.plane,
-                    (Finish){.bias = net->down_bias, .mask = tile_mask.data, .activation = GELU});
-            for (int k = 0; k < net->blocks; k++) {
-                depthwise(y, inside, count, net->window_kernel, net->block_kernel,
-                          net->along + k * count * net->window_kernel * net->block_kernel, net->along_bias + k * count);
-                n = taps(rows, inside, count, 1, 1);
-                product(rows, n, net->across + (ptrdiff_t)k * each, count, y.length, y.data, y.plane,
-                        (Finish){.bias = net->across_bias + k * count, .carry = y.data, .carry_stride = y.plane,
-                                 .mask = tile_mask.data, .activation = GELU});
-            }
-            n = taps(rows, y, count, 1, 1);
-            product(rows, n, net->up, c, up.length, up.data, up.plane, (Finish){.bias = net->up_bias});
-            for (int p = 0; p < PHASES; p++) {
-                phase(rows, local, c, p);
-                product(rows, c, net->mix, c, local.length, merged.data + p * merged.plane, PHASES * merged.plane,
-                        (Finish){.bias = net->mix_bias, .add = up.data, .add_stride = up.plane, .activation = GELU});
-            }
-        } else
-            convolve(local, c, net->window_kernel, net->gate, P, points, sums, rows, gate, net->gate_bias, NULL, 0, SOFTPLUS);
-        memset(total, 0, sizeof(float) * 2 * P * PHASES * T);
-        for (int p = 0; p < PHASES; p++) {
-            if (net->blocks) {
-                phase(rows, merged, c, p);
-                product(rows, c, net->gate, P, gate.length, gate.data + p * gate.plane, PHASES * gate.plane,
-                        (Finish){.bias = net->gate_bias, .activation = SOFTPLUS});
-            }
-            phase(rows, x, z.features, p);
-            product(rows, z.features, net->evidence, 2 * P, x.length, evidence.data, evidence.plane, (Finish){0});
-            for (int m = 0; m < 2 * P; m++)
-                for (int w = 0; w < W; w++) {
-                    const float *g = gate.data + (m / 2 * PHASES + p) * gate.plane + w * gate.row;
-                    const float *e = evidence.data + m * evidence.plane + w * evidence.row;
-                    for (int t = 0; t < T; t++) total[(m * PHASES + p) * T + t] += g[t] * e[t];
-                }
-        }
-        if (reliability)
-            for (int k = 0; k < z.rows; k++) {
-                float squares = 0;
-                for (int m = 0; m < 2 * P; m++) {
-                    float part = total[(m * PHASES + k % PHASES) * T + k / PHASES];
-                    squares += part * part;
-                }
-                reliability[(ptrdiff_t)f * z.rows + k] = sqrtf(squares);
-            }
-        if (!logits) continue;
-        ptrdiff_t count = lags + 2 * z.spare;
-        /* in the order of a product's weights: steering is one with the table's rows */
-        memset(sum, 0, sizeof(float) * rounded(P, OUTPUTS) * 2 * PHASES * T);
-        for (int m = 0; m < 2 * P; m++) {
-            float *to = sum + (ptrdiff_t)(m / 2 / OUTPUTS * 2 + m % 2) * PHASES * T * OUTPUTS + m / 2 % OUTPUTS;
-            for (int k = 0; k < PHASES * T; k++) to[k * OUTPUTS] = total[m * PHASES * T + k];
-        }
-        n = 0;
-        for (int part = 0; part < 2; part++)
+    }
+}
+
+/* The published network up to its MLP: two convolutions, and the mean over usable bins. Memory and rows as above, for two
+   channels and no lags. spectra (frames, 1, 2, 2, bins) -> means (frames, maps) */
+void JOIN(ENTRY, _published)(
+    const Network *net, int frames, const float *spectra, const float *usable, float *means, float *memory,
+    const float **rows) {
+    Place at = places(net, 2, 0, usable, memory, rows);
+    float bins = 0;
+    for (int k = 0; k < net->bins; k++) bins += usable[k];
+    for (int f = 0; f < frames; f++) {
+        read_frame(&at, spectra + (ptrdiff_t)f * 4 * net->bins, 2);
+        match(&at, 0, 1);
+        convolve(at.x, at.z.features, 1, net->local, net->channels, at.points, at.sums, rows, at.local, net->local_bias,
+                 at.mask.data, at.mask.plane, GELU);
+        convolve(at.local, net->channels, 1, net->gate, net->maps, at.points, at.sums, rows, at.gate, net->gate_bias,
+                 at.mask.data, at.mask.plane, GELU);
+        for (int m = 0; m < net->maps; m++) {
+            double total = 0;
             for (int p = 0; p < PHASES; p++)
-                for (int t = 0; t < T; t++) { /* a tile may end beyond the last row: there is no evidence */
-                    int k = PHASES * t + p < z.rows ? PHASES * t + p : 0;
-                    rows[n++] = steering + ((ptrdiff_t)part * z.rows + k) * count;
-                }
-        product(rows, n, sum, P, count, steered, z.lags, (Finish){0});
-        Planes s = {steered, z.lags, z.lags, count}, h1 = {d1, z.lags, z.lags, count - 2 * (net->delay_kernel / 2)};
-        Planes h2 = {d2, z.lags, z.lags, h1.length - 2 * (net->delay_kernel / 2)};
-        s.data += net->delay_kernel / 2, h1.data += net->delay_kernel / 2, h2.data += net->logit_kernel / 2;
-        n = taps(rows, s, P, 1, net->delay_kernel);
-        product(rows, n, net->first, net->delay_channels, h1.length, h1.data - net->delay_kernel / 2, z.lags,
-                (Finish){.bias = net->first_bias, .activation = GELU});
-        n = taps(rows, h1, net->delay_channels, 1, net->delay_kernel);
-        product(rows, n, net->second, net->delay_channels, h2.length, h2.data - net->logit_kernel / 2, z.lags,
-                (Finish){.bias = net->second_bias, .activation = GELU});
-        n = taps(rows, h2, net->delay_channels, 1, net->logit_kernel);
-        product(rows, n, net->last, 1, lags, answer, z.lags, (Finish){.bias = net->last_bias});
-        memcpy(logits + (ptrdiff_t)f * lags, answer, sizeof(float) * lags);
+                for (int t = 0; t < at.z.tiles; t++) total += at.gate.data[(m * PHASES + p) * at.gate.plane + t];
+            means[f * net->maps + m] = (float)(total / (bins > 1 ? bins : 1));
+        }
     }
 }
