@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from qkgcc import DelayEstimate, DelayEstimator, DelayStream, InputError, sample
 from qkgcc.audio import Resampler, open_audio
 from qkgcc.methods import CLASSICAL, PRETRAINED
 from qkgcc.models import checkpoint
-from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
 from signals import delayed_noise
 
 RATES = (8000, 16000, 44100, 48000)
@@ -266,10 +266,10 @@ class TestBadInput:
             DelayStream(DelayEstimator("phat"), 12)
         with pytest.raises(InputError, match="takes frames of"):
             DelayStream(DelayEstimator("general", frame=5.0), 16000)
-        options = QKGCCOptions(frame=512, dft=512, width=8, heads=2, radius=1)
-        sizes = {"frame": 512, "dft": 512, "delays": options.delays}
-        by_torch = steered_card(architecture="qkgcc", options=vars(options), **sizes)
-        checkpoint.save(QKGCC(options), tmp_path / "torch.safetensors", by_torch)
+        network: Any = checkpoint.build("ngcc", {"frame": 512, "dft": 512, "channels": 8, "taps": 63})
+        sizes = {"frame": 512, "dft": 512, "delays": network.options.delays}
+        by_torch = steered_card(architecture="ngcc", options=vars(network.options), **sizes)
+        checkpoint.save(network, tmp_path / "torch.safetensors", by_torch)
         with pytest.raises(InputError, match="is run by torch, which rounds a frame by those beside it"):
             DelayStream(DelayEstimator(tmp_path / "torch.safetensors"), 16000)
         published = Path(__file__).parents[1] / "checkpoints" / "qkgcc-0.safetensors"

@@ -11,6 +11,7 @@ Candidates are evenly spaced and rise; delays come in their unit. A posterior wi
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from qkgcc.errors import InputError
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
+_TINY = float(np.finfo(np.float64).tiny)
 REACH = 2
 """Steps either side of the peak that `mean` looks at."""
 WINDOW = 1.0
@@ -105,7 +107,8 @@ def probability_near(posterior: npt.ArrayLike, delays: npt.ArrayLike, delay: npt
     p, candidates = _check(posterior, delays)
     step = candidates[1] - candidates[0] if len(candidates) > 1 else 2 * tolerance
     distance = np.abs(candidates - np.asarray(delay)[..., None])
-    share = np.clip((tolerance + step / 2 - distance) / step, 0.0, min(1.0, 2 * tolerance / step))
+    inside = (tolerance + step / 2 - distance) / step
+    share = np.minimum(np.maximum(inside, 0.0), min(1.0, 2 * tolerance / step))
     return np.asarray((p * share).sum(axis=-1))
 
 
@@ -266,12 +269,18 @@ def _check(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> tuple[Array, Arra
     p, candidates = np.asarray(posterior, dtype=np.float64), np.asarray(delays, dtype=np.float64)
     if candidates.ndim != 1 or p.ndim < 1 or len(candidates) == 0 or p.shape[-1] != len(candidates):
         raise InputError(f"a posterior of shape {p.shape} does not fit delays of shape {candidates.shape}")
-    steps = np.diff(candidates)
-    if len(steps) and not (steps[0] > 0 and (np.abs(steps - steps[0]) <= 1e-6 * steps[0]).all()):
+    if not _even(candidates.tobytes()):
         raise InputError("the delays are to rise in even steps")
     if (p < 0).any():
         raise InputError("a posterior is never negative; these look like logits: take posterior(logits) first")
     return p, candidates
+
+
+@lru_cache(maxsize=64)
+def _even(candidates: bytes) -> bool:
+    """Whether delays rise in even steps; the same few grids are asked for frame after frame."""
+    steps = np.diff(np.frombuffer(candidates))
+    return not len(steps) or bool(steps[0] > 0 and (np.abs(steps - steps[0]) <= 1e-6 * steps[0]).all())
 
 
 # Where the peak at a candidate lies. Shape: (rows, delays), (delays,), (rows,) -> (rows,)
@@ -292,9 +301,9 @@ def _local_mean(rows: Array, delays: Array, index: Indices) -> Array:
 def _vertex(rows: Array, delays: Array, index: Indices) -> Array:
     if len(delays) < 3:
         return _keep(rows, delays, index)
-    inner = np.clip(index, 1, len(delays) - 2)
+    inner = np.minimum(np.maximum(index, 1), len(delays) - 2)
     three = rows[np.arange(len(rows))[:, None], inner[:, None] + np.arange(-1, 2)]
-    below, top, above = np.log(np.maximum(three, np.finfo(np.float64).tiny)).T
+    below, top, above = np.log(np.maximum(three, _TINY)).T
     curvature = 2 * top - below - above
     # At an end of the range the peak has one neighbour, and on a plateau no curvature: it stays where it is.
     bent = (inner == index) & (curvature > 0)

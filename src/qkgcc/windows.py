@@ -31,7 +31,10 @@ def taper(window: int) -> npt.NDArray[np.float32]:
 def cut(frames: npt.NDArray[Any], window: int) -> npt.NDArray[Any]:
     """Shape: (..., frame) -> (..., windows, window)"""
     hop, windows = window // 2, count(frames.shape[-1], window)
-    spare = (windows + 1) * hop - frames.shape[-1]
-    padded = np.concatenate([frames, np.zeros((*frames.shape[:-1], spare), frames.dtype)], axis=-1)
-    cut = np.lib.stride_tricks.sliding_window_view(padded, window, axis=-1)[..., ::hop, :]
-    return np.asarray(cut * taper(window))
+    if spare := (windows + 1) * hop - frames.shape[-1]:
+        frames = np.concatenate([frames, np.zeros((*frames.shape[:-1], spare), frames.dtype)], axis=-1)
+    halves, shape = np.reshape(frames, (*frames.shape[:-1], windows + 1, hop)), taper(window)
+    cut = np.empty((*frames.shape[:-1], windows, window), np.result_type(frames, shape))
+    np.multiply(halves[..., :-1, :], shape[:hop], out=cut[..., :hop])
+    np.multiply(halves[..., 1:, :], shape[hop:], out=cut[..., hop:])
+    return cut
