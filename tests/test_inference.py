@@ -75,7 +75,8 @@ def check_against(model: Steered, light: SteeredModel) -> None:
     frames[3, 0] = 0  # a channel without a single phase
     for bins in (None, np.arange(options.bins) <= options.bins // 2, np.zeros(options.bins, dtype=bool)):
         mask = None if bins is None else torch.from_numpy(bins)
-        for grid in (options.grid(12), options.grid(1), options.grid(30), options.grid(12)):
+        around, aside = options.grid(12), tuple(3.3 + options.step * i for i in range(9))
+        for grid in (around, options.grid(0), options.grid(30), aside, around[1:], around):
             with torch.no_grad():
                 expected = model(frames, mask, delays=grid).numpy()
             found = light.logits(frames.numpy(), bins, np.array(grid))

@@ -207,7 +207,8 @@ class Kernel(_Compiled):
         network, memory, pointers = self._workplace(windows, channels, lags)
         result = np.empty((batch, len(pairs), lags if what == "logits" else self._shape.rows), np.float32)
         if self._place.steering is not steering:  # the same table, frame after frame
-            self._place.steering, self._place.padded = steering, _with_slack(steering)
+            half = _upper_half(steering)
+            self._place.steering, self._place.columns, self._place.padded = steering, half.shape[1], _with_slack(half)
         parts, given = _parts(spectra), [_with_slack(usable), self._place.padded]
         self._run(
             ctypes.byref(network),
@@ -217,6 +218,7 @@ class Kernel(_Compiled):
             _pointer(pairs),
             _pointer(parts),
             *map(_pointer, given),
+            self._place.columns,
             lags,
             _pointer(result) if what == "logits" else None,
             None if what == "logits" else _pointer(result),
@@ -256,6 +258,13 @@ class PublishedKernel(_Compiled):
             pointers,
         )
         return result
+
+
+def _upper_half(steering: Floats32) -> Floats32:
+    """Of a table of delays around 0; any other as it is."""
+    cosines, sines = np.split(steering, 2)
+    around = np.array_equal(cosines, cosines[:, ::-1]) and np.array_equal(sines, -sines[:, ::-1])
+    return steering[:, steering.shape[1] // 2 :] if around else steering
 
 
 def _parts(spectra: npt.NDArray[np.complex64]) -> Floats32:

@@ -424,7 +424,7 @@ static Sizes sizes(const Network *net, int channels, int lags) {
     z.coarse = net->blocks ? 2 * b + c + 1 : 0;
     z.size = planes_size(z.fine + z.coarse, net->windows, z.row, z.margin) + (ptrdiff_t)channels * net->windows * z.tokens
            + z.stride * (1 + 2 * terms + z.features) + 64 + z.sums
-           + PHASES * z.tiles * (2 * P + 2 * rounded(P, OUTPUTS)) + z.lags * (P + 2 * net->delay_channels + 1);
+           + PHASES * z.tiles * (2 * P + 2 * rounded(P, OUTPUTS)) + z.lags * (3 * P + 2 * net->delay_channels + 1);
     return z;
 }
 
@@ -438,7 +438,7 @@ typedef struct {
     float *tokens;                                 /* (channels, windows, numbers + 2, stride) */
     float *scratch, *whole;                        /* whole: C of one window */
     float *sums, *total, *packed;                  /* total: evidence, weighted, over all windows */
-    float *steered, *first, *second, *answer;
+    float *steered, *parts, *first, *second, *answer; /* parts: of the real and the imaginary evidence */
     const float **rows;
 } Place;
 
@@ -469,7 +469,8 @@ static Place places(
     at.total = at.sums + z->sums;
     at.packed = at.total + 2 * P * PHASES * T;
     at.steered = at.packed + 2 * rounded(P, OUTPUTS) * PHASES * T;
-    at.first = at.steered + P * z->lags;
+    at.parts = at.steered + P * z->lags;
+    at.first = at.parts + 2 * P * z->lags;
     at.second = at.first + net->delay_channels * z->lags;
     at.answer = at.second + net->delay_channels * z->lags;
 
@@ -583,25 +584,35 @@ static void weigh(const Place *at) {
     }
 }
 
-/* From `total` to logits */
-static void steer(const Place *at, const float *steering, int lags, float *logits) {
+/* From `total` to logits. A table with fewer columns than there are delays has the upper half of a range around 0: the
+   cosines of its other half are the same, and the sines have the other sign. */
+static void steer(const Place *at, const float *steering, int columns, int lags, float *logits) {
     const Network *net = at->net;
     const Sizes *z = &at->z;
-    int P = net->maps, T = z->tiles, n = 0;
+    int P = net->maps, R = PHASES * z->tiles, padded = (int)rounded(P, OUTPUTS), n;
     ptrdiff_t count = lags + 2 * z->spare;
-    /* in the order of a product's weights: steering is one with the table's rows */
-    memset(at->packed, 0, sizeof(float) * rounded(P, OUTPUTS) * 2 * PHASES * T);
-    for (int m = 0; m < 2 * P; m++) {
-        float *to = at->packed + (ptrdiff_t)(m / 2 / OUTPUTS * 2 + m % 2) * PHASES * T * OUTPUTS + m / 2 % OUTPUTS;
-        for (int k = 0; k < PHASES * T; k++) to[k * OUTPUTS] = at->total[m * PHASES * T + k];
-    }
-    for (int part = 0; part < 2; part++)
+    memset(at->packed, 0, sizeof(float) * padded * 2 * R);
+    for (int part = 0; part < 2; part++) {
+        /* in the order of a product's weights: steering is one with the table's rows */
+        float *packed = at->packed + (ptrdiff_t)part * padded * R;
+        for (int m = 0; m < P; m++)
+            for (int k = 0; k < R; k++)
+                packed[((ptrdiff_t)(m / OUTPUTS) * R + k) * OUTPUTS + m % OUTPUTS] = at->total[(2 * m + part) * R + k];
+        n = 0;
         for (int p = 0; p < PHASES; p++)
-            for (int t = 0; t < T; t++) { /* a tile may end beyond the last row: there is no evidence */
+            for (int t = 0; t < z->tiles; t++) { /* a tile may end beyond the last row: there is no evidence */
                 int k = PHASES * t + p < z->rows ? PHASES * t + p : 0;
-                at->rows[n++] = steering + ((ptrdiff_t)part * z->rows + k) * count;
+                at->rows[n++] = steering + ((ptrdiff_t)part * z->rows + k) * columns;
             }
-    product(at->rows, n, at->packed, P, count, at->steered, z->lags, (Finish){0});
+        product(at->rows, n, packed, P, columns, at->parts + part * P * z->lags, z->lags, (Finish){0});
+    }
+    for (int m = 0; m < P; m++) {
+        const float *even = at->parts + m * z->lags, *odd = even + P * z->lags;
+        float *to = at->steered + m * z->lags, *upper = to + count - columns;
+        for (int i = 0; i < columns; i++) upper[i] = even[i] + odd[i];
+        if (columns < count)
+            for (int i = 0; i < columns; i++) to[columns - 1 - i] = even[i] - odd[i];
+    }
     int reach = net->delay_kernel / 2, last = net->logit_kernel / 2;
     Planes s = {at->steered + reach, z->lags, z->lags, count}, h1 = {at->first + reach, z->lags, z->lags, count - 2 * reach};
     Planes h2 = {at->second + last, z->lags, z->lags, h1.length - 2 * reach};
@@ -636,7 +647,7 @@ ptrdiff_t JOIN(ENTRY, _memory)(const Network *net, int channels, int lags) { ret
 int JOIN(ENTRY, _outputs)(void) { return OUTPUTS; }
 
 /* spectra (frames, windows, channels, 2, bins), real and imaginary; pairs (count, 2) of channels; usable (bins) 1 or 0;
-   steering (2 rows, lags + 2 spare) -> logits (frames, pairs, lags) and reliability (frames, pairs, rows), either of them
+   steering (2 rows, columns), see `steer` -> logits (frames, pairs, lags) and reliability (frames, pairs, rows), either of them
    NULL if not wanted.
 
    `memory` holds zeros at the first call; what must be zero at the next one of the same sizes, this leaves so. `rows`
@@ -644,7 +655,7 @@ int JOIN(ENTRY, _outputs)(void) { return OUTPUTS; }
    steering and every array of the network. */
 void ENTRY(
     const Network *net, int frames, int channels, int count, const int32_t *pairs, const float *spectra,
-    const float *usable, const float *steering, int lags, float *logits, float *reliability, float *memory,
+    const float *usable, const float *steering, int columns, int lags, float *logits, float *reliability, float *memory,
     const float **rows) {
     Place at = places(net, channels, lags, usable, memory, rows);
     for (int f = 0; f < frames; f++) {
@@ -654,7 +665,7 @@ void ENTRY(
             match(&at, pairs[2 * i], pairs[2 * i + 1]);
             weigh(&at);
             if (reliability) reliability_of(&at, reliability + pair * at.z.rows);
-            if (logits) steer(&at, steering, lags, logits + pair * lags);
+            if (logits) steer(&at, steering, columns, lags, logits + pair * lags);
         }
     }
 }
