@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from networks import OPTIONS, VARIANTS, as_trained, steered_card
+from qkgcc.cli import app
 from qkgcc.errors import InputError
 from qkgcc.inference import files, kernel
 from qkgcc.inference.model import SteeredModel
@@ -169,7 +172,7 @@ def test_what_the_kernel_has_no_room_for_is_left_to_numpy(tmp_path: Path) -> Non
     options = replace(OPTIONS, window=32, dft=64, window_kernel=15, blocks=1, block_channels=3)
     model, path = saved(options, tmp_path)
     light, frames = SteeredModel.load(path), torch.randn(2, 2, options.frame)
-    assert light._kernel is None
+    assert light.runner == "NumPy, slowly (the compiled kernel has no room for a network of this shape)"
     with torch.no_grad():
         expected = model(frames).numpy()
     found = light.logits(frames.numpy(), None, np.array(options.delays))
@@ -301,3 +304,42 @@ def test_compiled_code_without_its_source_is_used_and_that_of_another_is_not(
     assert kernel.loaded.__wrapped__() is not None
     (tmp_path / "steered.c").write_text("another")
     assert kernel.loaded.__wrapped__() is None
+
+
+class TestWhatRunsIt:
+    path = WEIGHTS / "general-small.safetensors"
+
+    def test_the_instruction_set_is_named(self) -> None:
+        runner = SteeredModel.load(self.path).runner
+        assert runner in [f"the compiled kernel ({name})" for name in ("AVX-512", "AVX2", "plain instructions")]
+        assert SteeredModel.load(self.path, compiled=False).runner == "NumPy, slowly (it was asked for)"
+
+    @pytest.mark.parametrize(
+        ("library", "source", "message"),
+        [
+            (None, None, "there is no compiled kernel: the package was installed where no C compiler was"),
+            (b"no library", None, r"the compiled kernel cannot be loaded \(.*steered.*\)"),
+            ("own", b"another", "the compiled kernel was made from another steered.c: install the package again"),
+        ],
+    )
+    def test_numpy_says_why(
+        self,
+        library: bytes | str | None,
+        source: bytes | None,
+        message: str,
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
+    ) -> None:
+        if library != "own":
+            monkeypatch.setattr(kernel, "LIBRARY", tmp_path / "steered.so")
+        if isinstance(library, bytes):
+            (tmp_path / "steered.so").write_bytes(library)
+        if source is not None:
+            monkeypatch.setattr(kernel, "SOURCE", tmp_path / "steered.c")
+            (tmp_path / "steered.c").write_bytes(source)
+        monkeypatch.setattr(kernel, "loaded", kernel.loaded.__wrapped__)
+        assert re.fullmatch(rf"NumPy, slowly \({message}\)", SteeredModel.load(self.path).runner)
+        with pytest.raises(InputError, match=f"cannot be run by compiled code: {message}"):
+            SteeredModel.load(self.path, compiled=True)
+        shown = " ".join(CliRunner().invoke(app, ["methods"]).stdout.split())
+        assert "Here general and general-small are run by NumPy, slowly (the" in shown

@@ -1,19 +1,31 @@
 """`qkgcc methods`."""
 
+from collections.abc import Iterator
+
+from rich.markup import escape
 from rich.table import Table
 
 from qkgcc.cli.tables import console
-from qkgcc.methods import DEFAULT, METHODS
+from qkgcc.inference.model import SteeredModel
+from qkgcc.methods import DEFAULT, METHODS, PRETRAINED, pretrained
 
 
 def methods() -> None:
-    """List the methods, with one line and the reference of each."""
+    """List the methods, with one line and the reference of each, and what runs the pretrained networks here."""
     table = Table("method", "what it does", "reference")
     for method in METHODS.values():
         table.add_row(method.name, method.line, method.reference)
     table.caption = (
         f"{DEFAULT} is taken when no method is named. A network of your own is a method too: "
-        "qkgcc estimate FILE --method path/to/best.safetensors"
+        "qkgcc estimate FILE --method path/to/best.safetensors\n" + escape("\n".join(_runners()))
     )
     table.caption_justify = "left"
     console().print(table)
+
+
+def _runners() -> Iterator[str]:
+    """A line for each runner: the pretrained networks have the same one, unless a kernel has room for some only."""
+    runners = {name: SteeredModel.load(pretrained(name)).runner for name in PRETRAINED}
+    for runner in dict.fromkeys(runners.values()):
+        names = [name for name, one in runners.items() if one == runner]
+        yield f"Here {' and '.join(names)} {'is' if len(names) == 1 else 'are'} run by {runner}."

@@ -22,8 +22,10 @@ from qkgcc.inference.shape import BLOCK_KERNEL, Shape
 SOURCE, LIBRARY = (Path(__file__).with_name(name) for name in ("steered.c", "_kernel.so"))
 SLACK = 64
 """Floats that vectors may read beyond the end of an array."""
-ENTRIES = ["qkgcc_steered_v4", "qkgcc_steered_v3", "qkgcc_steered"]
-"""For AVX-512, for AVX2 with fused multiply-adds, and for any processor."""
+INSTRUCTIONS = {"qkgcc_steered_v4": "AVX-512", "qkgcc_steered_v3": "AVX2", "qkgcc_steered": "plain instructions"}
+"""What each entry is compiled for; AVX2 is with fused multiply-adds, plain ones every processor of its kind has."""
+ENTRIES = list(INSTRUCTIONS)
+"""The best first."""
 _MOST_POINTERS = 1 << 16
 _PHASES, _TAPS = 4, 5  # of the compiled convolutions along frequency
 _MOST_TAPS = 64  # of a convolution channel by channel
@@ -56,19 +58,26 @@ class _Network(ctypes.Structure):
 
 @cache
 def loaded() -> tuple[ctypes.CDLL, str] | None:
-    """The compiled code and the name of the entry for this processor; None where there is none.
+    """The compiled code and the name of the entry for this processor; None where there is none."""
+    found = _found()
+    return None if isinstance(found, str) else found
 
-    Code that was compiled from another source is not taken.
-    """
+
+def _found() -> tuple[ctypes.CDLL, str] | str:
+    """As `loaded`, or why there is none. Code that was compiled from another source is not taken."""
+    if not LIBRARY.exists():
+        return "there is no compiled kernel: the package was installed where no C compiler was"
     try:
         found = ctypes.CDLL(str(LIBRARY))
         made_from = ctypes.c_char_p.in_dll(found, "qkgcc_source").value
         entry = ctypes.cast(found.qkgcc_entry, ctypes.CFUNCTYPE(ctypes.c_char_p))()
-    except (OSError, AttributeError, ValueError):
-        return None
+    except (OSError, AttributeError, ValueError) as error:
+        return f"the compiled kernel cannot be loaded ({error})"
     # Where the source was left out of an installation, there is nothing else that the code could be of.
     same = not SOURCE.exists() or made_from == hashlib.sha256(SOURCE.read_bytes()).hexdigest().encode()
-    return (found, entry.decode()) if entry is not None and same else None
+    if entry is None or not same:
+        return f"the compiled kernel was made from another {SOURCE.name}: install the package again"
+    return found, entry.decode()
 
 
 def fits(shape: Shape) -> bool:
@@ -89,14 +98,19 @@ def fits_published(shape: Shape, net: Published) -> bool:
     return taps <= _TAPS and inputs * (_PHASES + _TAPS - 1) <= _MOST_POINTERS
 
 
-def wanted(fits: bool, compiled: bool | None, path: Path) -> bool:
-    """Whether to run the compiled code: as asked for, or None: if it can."""
-    there = loaded() is not None
-    if compiled and not there:
-        raise InputError("this qkgcc was installed without its compiled kernel: install it where a C compiler is")
-    if compiled and not fits:
-        raise InputError(f"{path}: the compiled kernel has no room for this network; leave compiled out")
-    return there and fits and compiled is not False
+def reason_against(fits: bool, compiled: bool | None, path: Path) -> str | None:
+    """Why the compiled code does not run a network; None: it does. An `InputError` where it cannot, but should.
+
+    Args:
+        compiled: as was asked for; None: if it can.
+    """
+    if compiled is False:
+        return "it was asked for"
+    room = None if fits else "the compiled kernel has no room for a network of this shape"
+    reason = str(_found()) if loaded() is None else room
+    if compiled and reason is not None:
+        raise InputError(f"{path} cannot be run by compiled code: {reason}")
+    return reason
 
 
 def entries() -> list[str]:
@@ -116,6 +130,7 @@ class _Compiled:
         assert found is not None
         self._code, best = found
         self._entry = entry or best
+        self.instructions = INSTRUCTIONS[self._entry]
         self._made_of = shape, front, self._entry
         self._memory = getattr(self._code, f"{self._entry}_memory")
         self._memory.restype = ctypes.c_ssize_t

@@ -52,12 +52,19 @@ class SteeredModel:
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         self._batches = Batches(threads)
-        runs = kernel.wanted(kernel.fits(self._shape), compiled, path)
-        self._kernel = kernel.Kernel(self._shape, self._folded) if runs else None
+        self._without = kernel.reason_against(kernel.fits(self._shape), compiled, path)
+        self._kernel = kernel.Kernel(self._shape, self._folded) if self._without is None else None
 
     @classmethod
     def load(cls, path: Path, *, threads: int | None = None, compiled: bool | None = None) -> SteeredModel:
         return cls(*files.read(path), path, threads=threads, compiled=compiled)
+
+    @property
+    def runner(self) -> str:
+        """What runs it here, and why where that is not the compiled kernel."""
+        if self._kernel is None:
+            return f"NumPy, slowly ({self._without})"
+        return f"the compiled kernel ({self._kernel.instructions})"
 
     @property
     def step(self) -> float:

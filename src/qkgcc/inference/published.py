@@ -46,8 +46,9 @@ class PublishedModel:
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         self._batches = Batches(threads)
-        runs = kernel.wanted(kernel.fits_published(self._shape, self._folded), compiled, path)
-        self._kernel = kernel.PublishedKernel(self._shape, self._folded) if runs else None
+        fits = kernel.fits_published(self._shape, self._folded)
+        without = kernel.reason_against(fits, compiled, path)
+        self._kernel = kernel.PublishedKernel(self._shape, self._folded) if without is None else None
 
     @classmethod
     def load(cls, path: Path, *, threads: int | None = None, compiled: bool | None = None) -> PublishedModel:
