@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from qkgcc import DelayEstimator, InputError, open_audio, samples
+from qkgcc import DelayEstimator, DelayStream, InputError, open_audio, samples
 from qkgcc.methods import CLASSICAL
 from signals import delayed_noise
 
@@ -226,6 +227,47 @@ class TestBadInput:
             DelayEstimator()(open_audio(np.zeros((3, 9000)), 16000))
         with pytest.raises(InputError, match="between 2 channels; 1 were given"):
             DelayEstimator()(np.zeros((2, 9000)), 16000, channels=(0,))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("method", [*CLASSICAL, "general-small"])
+def test_samples_that_nobody_has_scaled_are_heard_as_they_are(method: str, dtype: type) -> None:
+    """32-bit numbers as floats, and more: nothing overflows."""
+    x = recording(5.3).astype(dtype)
+    estimator = DelayEstimator(method)
+    expected = estimator(x, 16000)
+    for gain in (2.0**31, 1e11):
+        found = estimator(x * dtype(gain), 16000)
+        np.testing.assert_allclose(found.delay_samples, expected.delay_samples, atol=1e-3)
+        np.testing.assert_allclose(found.confidence, expected.confidence, atol=1e-3)
+        assert found.summary.confidence == pytest.approx(expected.summary.confidence, abs=1e-3)
+
+
+@pytest.mark.parametrize("size", [1e13, 1e154, 1e300])
+@pytest.mark.parametrize("method", ["phat", "general-small"])
+def test_samples_whose_squares_may_overflow_are_refused(method: str, size: float) -> None:
+    x = recording(5.3)
+    x[1, 8000] = -size
+    estimator = DelayEstimator(method)
+    message = re.escape(f"channel 1 holds {-size:g} at 0.500 s; a delay needs samples up to 1e+12")
+    with pytest.raises(InputError, match=message):
+        estimator(x, 16000)
+    stream = DelayStream(estimator, 16000)
+    with pytest.raises(InputError, match=message):
+        stream.push(x)
+    assert len(stream.push(recording(5.3)).times)
+
+
+def test_wide_floats_keep_their_size() -> None:
+    x = recording(5.3)
+    expected = DelayEstimator("phat")(x, 16000)
+    for given in (x.astype(np.longdouble), x.astype(">f8")):
+        np.testing.assert_array_equal(DelayEstimator("phat")(given, 16000).delay_samples, expected.delay_samples)
+    with pytest.raises(InputError, match=r"channel 0 holds 1e\+200"):
+        DelayEstimator("phat")(x.astype(np.longdouble) + np.longdouble("1e200"), 16000)
+    if np.finfo(np.longdouble).maxexp > np.finfo(np.float64).maxexp:
+        with pytest.raises(InputError, match="channel 0 holds inf"):
+            DelayEstimator("phat")(x + np.longdouble("1e4000"), 16000)
 
 
 def test_progress_rises_to_one() -> None:

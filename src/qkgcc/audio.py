@@ -22,6 +22,10 @@ _BATCH_SAMPLES = 1 << 18
 _FILTER = 160  # samples of the lower rate that soxr's filter reaches to either side (measured: 1e-15 is left)
 _SEGMENT = 0.05  # seconds that are resampled at once, or the period of both rates where that is longer
 
+LARGEST = 1e12
+"""Of a sample. Full scale is 1, and 32-bit numbers that nobody has scaled are 2e9: what is larger was never sound, and
+its squares and sums may overflow."""
+
 Samples: TypeAlias = npt.NDArray[np.floating[Any]]
 
 
@@ -43,10 +47,11 @@ class Recording:
         return self.samples / self.sample_rate
 
     def blocks(self) -> Iterator[Samples]:
-        """Consecutive blocks of shape (channels, n). A NaN, an infinity or a broken file is an `InputError`."""
+        """Consecutive blocks of shape (channels, n). What is no number, or no sample's, and a broken file are an
+        `InputError`."""
         seen = 0
         for block in self._read():
-            check_finite(block, self.name, self.channels, self.sample_rate, self.start + seen / self.sample_rate)
+            check_samples(block, self.name, self.channels, self.sample_rate, self.start + seen / self.sample_rate)
             seen += block.shape[1]
             yield block
 
@@ -124,18 +129,24 @@ def open_audio(
     )
 
 
-def check_finite(block: Samples, name: str, channels: Sequence[int], sample_rate: int, start: float) -> None:
-    """A NaN or an infinity is an `InputError` that says where.
+def check_samples(block: Samples, name: str, channels: Sequence[int], sample_rate: int, start: float) -> None:
+    """A NaN, an infinity or a number beyond `LARGEST` is an `InputError` that says where.
 
     Args:
         start: seconds of the block's first sample.
     """
-    bad = ~np.isfinite(block)
+    bad = ~(np.abs(block) <= LARGEST)
     if bad.any():
         channel, sample = (int(i) for i in np.argwhere(bad)[0])
+        value = block[channel, sample]
+        lacking = (
+            f"samples up to {LARGEST:g} (full scale is 1: scale them)"
+            if np.isfinite(value)
+            else "finite samples (repair or cut that part)"
+        )
         raise InputError(
-            f"{name}: channel {channels[channel]} holds {block[channel, sample]} at {start + sample / sample_rate:.3f} "
-            "s; a delay needs finite samples (repair or cut that part)"
+            f"{name}: channel {channels[channel]} holds {value:g} at {start + sample / sample_rate:.3f} s; a delay "
+            f"needs {lacking}"
         )
 
 
@@ -255,7 +266,10 @@ def as_floats(samples: npt.NDArray[Any]) -> Samples:
         info = np.iinfo(samples.dtype)
         middle = (int(info.max) + int(info.min) + 1) // 2  # 0 for signed samples, half scale for unsigned ones
         return (samples.astype(np.float64) - middle) / ((int(info.max) - int(info.min) + 1) / 2)
-    return samples if samples.dtype in (np.float32, np.float64) else samples.astype(np.float32)
+    if samples.dtype in (np.float32, np.float64):
+        return samples
+    with np.errstate(over="ignore"):  # what does not fit becomes an infinity, which is refused
+        return samples.astype(np.float32 if samples.dtype.itemsize <= 4 else np.float64)
 
 
 def _two_recorders(one: Any, two: Any, start: float | None, end: float | None) -> Recording:

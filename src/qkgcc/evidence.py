@@ -33,7 +33,8 @@ class Method(Protocol):
     def calibrated(self) -> bool: ...
     @property
     def scaling(self) -> str:
-        """'frame': unit joint RMS a frame; 'utterance': unit variance of channel 1 over the recording; 'none'."""
+        """'frame': unit joint RMS a frame; 'utterance': unit variance of channel 1 over the recording; 'none': a gain
+        of both channels changes nothing."""
 
     @property
     def sample_rate(self) -> int: ...
@@ -134,7 +135,18 @@ def prepared(method: Method, frames: Frames, level: float = 1.0) -> tuple[Frames
         frames = at_unit_level(frames)
     elif method.scaling == "utterance":
         frames = frames / frames.dtype.type(level)
+    else:
+        frames = _by_a_power_of_two(frames)
     return frames, heard
+
+
+def _by_a_power_of_two(frames: Frames) -> Frames:
+    """Frames whose largest sample is between 1/2 and 1, no digit of them changed. Shape: (batch, 2, n) -> same
+
+    Coherence takes the fourth power of a spectrum: for float32, 32-bit numbers that nobody has scaled are too large.
+    """
+    _, exponent = np.frexp(np.abs(frames).max(axis=(1, 2), keepdims=True))
+    return np.asarray(np.ldexp(frames, -exponent))
 
 
 def at_unit_level(frames: Frames) -> Frames:

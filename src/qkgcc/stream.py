@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.audio import Samples, as_floats, check_finite, check_rate
+from qkgcc.audio import Samples, as_floats, check_rate, check_samples
 from qkgcc.errors import InputError
 from qkgcc.estimate import DelayEstimator
 from qkgcc.evidence import Judged
@@ -141,7 +141,7 @@ class DelayStream:
                 f"a block of {given.dtype} in a stream of {self._dtype}: their full scales may differ, convert it"
             )
         samples = as_floats(given)
-        check_finite(samples, "the stream", (0, 1), self.sample_rate, self._samples / self.sample_rate)
+        check_samples(samples, "the stream", (0, 1), self.sample_rate, self._samples / self.sample_rate)
         return samples
 
     def _check_open(self) -> None:
