@@ -166,6 +166,27 @@ def test_silence_has_the_same_logit_for_every_delay(path: Path) -> None:
     np.testing.assert_allclose(logits[4], run(path, loud, OPTIONS.delays)[0], atol=1e-3)
 
 
+@pytest.mark.parametrize("scaling", ["frame", "utterance"])
+def test_what_is_no_number_is_no_silence(scaling: str, tmp_path: Path) -> None:
+    card = replace(steered_card(options=vars(OPTIONS), dft=OPTIONS.dft, delays=OPTIONS.delays), scaling=scaling)
+    standalone.export(card, weights(as_trained(OPTIONS)), tmp_path / "a.onnx")
+    frames = noise(6, OPTIONS.frame)
+    frames[5] = 0
+    expected = run(tmp_path / "a.onnx", frames, OPTIONS.delays)
+    frames[0, 1, 7] = np.nan
+    frames[1, 0, 0] = -np.inf
+    frames[2] = np.nan
+    frames[3, 1] *= 1e25  # its square is infinite
+    logits = run(tmp_path / "a.onnx", frames, OPTIONS.delays)
+    assert np.isnan(logits[:4]).all()
+    np.testing.assert_array_equal(logits[4:], expected[4:])
+    given = {"frames": frames, "delays": (np.array(OPTIONS.delays) / RATE).astype(np.float32)}
+    with np.errstate(all="ignore"):
+        (elsewhere,) = onnx.reference.ReferenceEvaluator(str(tmp_path / "a.onnx")).run(None, given)
+    assert np.isnan(elsewhere[:4]).all()
+    assert np.isfinite(elsewhere[4:]).all()
+
+
 def test_of_the_delays_the_middle_and_the_number_count(path: Path) -> None:
     frames = noise(2, OPTIONS.frame)
     np.testing.assert_array_equal(run(path, frames, [-5.0, 0.3, 5.0]), run(path, frames, [-1.0, 0.0, 1.0]))
@@ -189,6 +210,7 @@ def test_the_file_describes_itself_with_standard_operators_only(path: Path) -> N
     assert said["sign"] == "positive: channel 0 of the frames hears the source later"
     np.testing.assert_allclose(np.array(json.loads(said["delays"])) * RATE, OPTIONS.delays)
     assert Card.from_json(said[KEY]).name == "tiny"
+    assert said["band"].startswith("0 to 8000 Hz, all of which is taken to hold sound")
 
 
 def test_another_runtime_gives_the_same(path: Path) -> None:

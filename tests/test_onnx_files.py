@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from qkgcc import DelayEstimator, InputError, samples
+from qkgcc.audio import Resampler, open_audio
 from qkgcc.card import KEY
 from qkgcc.inference.files import read
 from qkgcc.methods import pretrained
@@ -52,6 +53,42 @@ class TestAsAMethod:
             DelayEstimator(files[0], frame=0.2)(sound, 16000)
         with pytest.raises(InputError, match="has logits only"):
             DelayEstimator(files[0]).explain(sound, 16000)
+
+    @pytest.mark.parametrize("which", [0, 1])
+    @pytest.mark.parametrize("delays", [[3, 2, 1], [-4, 0, 4], [1, 1], [0, np.nan], []])
+    def test_delays_that_a_graph_would_misread_are_refused(
+        self, files: tuple[Path, Path], which: int, delays: list[float]
+    ) -> None:
+        model, frames = StandaloneModel(files[which]), np.ones((1, 2, 2048), np.float32)
+        with pytest.raises(InputError, match="expected at least one, 1 samples apart, rising"):
+            model.logits(frames, None, np.array(delays, dtype=np.float64))
+        assert model.logits(frames, None, np.array([3.0, 4.0])).shape == (1, 2)
+
+    def test_frozen_delays_are_all_there_are(self, files: tuple[Path, Path]) -> None:
+        with pytest.raises(
+            InputError, match=r"was exported for delays from -32 to 32 samples, not for \[32\.0, 33\.0\]"
+        ):
+            StandaloneModel(files[1]).logits(np.ones((1, 2, 2048), np.float32), None, np.array([32.0, 33.0]))
+
+    def test_frames_without_numbers_have_none(self, files: tuple[Path, Path]) -> None:
+        frames = np.ones((2, 2, 2048), np.float32)
+        frames[1, 0, 5] = np.nan
+        for file in files:
+            logits = StandaloneModel(file).logits(frames, None, np.arange(-3, 4.0))
+            np.testing.assert_array_equal(np.isnan(logits).all(axis=1), [False, True])
+
+    def test_a_lower_rate_may_be_resampled_up(self, files: tuple[Path, Path]) -> None:
+        """Frames as right as those of the package, which leaves the empty bins out: what docs/onnx.md says."""
+        recording = open_audio(samples.path("talkers-2ch"))
+        low, up = (Resampler(*rates) for rates in ((16000, 8000), (8000, 16000)))
+        at_8k = np.concatenate([low.push(recording.read()), low.flush()], axis=1)
+        at_16k = np.concatenate([up.push(at_8k), up.flush()], axis=1)
+        right = []
+        for method, sound, rate in (("general-small", at_8k, 8000), (files[0], at_16k, 16000)):
+            answer = DelayEstimator(method, spacing=0.5)(sound, rate)
+            wrong = np.abs(answer.delay_samples * 16000 / rate - samples.truth_at(answer.times, "talkers-2ch"))
+            right.append(np.mean(wrong[np.isfinite(wrong)] <= 1))
+        assert right[1] == pytest.approx(right[0], abs=0.03)
 
 
 class TestBadFiles:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from qkgcc.card import DIGEST_KEY, KEY, Card
 from qkgcc.errors import InputError, MissingExtraError
+from qkgcc.steering import check_delays
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -125,8 +126,15 @@ class StandaloneModel:
         bins: npt.NDArray[np.bool_] | None,
         delays: npt.NDArray[np.float64],
     ) -> npt.NDArray[np.float32]:
-        """Shape: (batch, 2, frame), None, (L,) -> (batch, L)"""
+        """NaN for frames that hold a NaN or an infinity. Shape: (batch, 2, frame), None, (L,) -> (batch, L)"""
         card = self.card
+        check_delays(delays, self.step)  # the graph would answer for others than were asked
+        frozen = np.isin(card.delays, delays)
+        if not self.any_delay and frozen.sum() != len(delays):
+            raise InputError(
+                f"{card.name} was exported for delays from {card.delays[0]:g} to {card.delays[-1]:g} samples, not for "
+                f"{delays.tolist()}"
+            )
         if bins is not None:
             raise InputError(
                 f"{card.name} as an ONNX file takes recordings of at least {card.sample_rate} Hz: use the network's "
@@ -140,7 +148,7 @@ class StandaloneModel:
             return self.session.run(["logits"], given | {"frames": one})[0]
 
         logits = _frame_by_frame(run, list(frames), self._threads, card)
-        return logits if self.any_delay else logits[:, np.isin(card.delays, delays)]
+        return logits if self.any_delay else logits[:, frozen]
 
     def reliability(
         self, frames: npt.NDArray[np.float32], bins: npt.NDArray[np.bool_] | None

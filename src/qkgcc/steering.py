@@ -8,6 +8,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.errors import InputError
+
 Floats32 = npt.NDArray[np.float32]
 
 
@@ -28,3 +30,10 @@ def steering_matrix(dft: int, pool: int, center: float, step: float, count: int,
     matrix: Floats32 = exact.astype(np.float32)
     matrix.flags.writeable = False  # it is shared by all that ask for it
     return matrix
+
+
+def check_delays(delays: npt.NDArray[np.float64], step: float) -> None:
+    """The convolutions along the delays know one step: an `InputError` for any others. Shape: (L,)"""
+    # As near as delays come that were written down with six digits.
+    if not len(delays) or not (np.abs(np.diff(delays) - step) <= 1e-5 * step).all():
+        raise InputError(f"delays are {delays.tolist()}; expected at least one, {step:g} samples apart, rising")

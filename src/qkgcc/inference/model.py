@@ -17,7 +17,7 @@ from qkgcc.inference import files, kernel, plain
 from qkgcc.inference.batches import Batches
 from qkgcc.inference.folding import fold
 from qkgcc.inference.shape import Shape
-from qkgcc.steering import steering_matrix
+from qkgcc.steering import check_delays, steering_matrix
 
 Floats32 = npt.NDArray[np.float32]
 
@@ -73,7 +73,7 @@ class SteeredModel:
 
     def logits(self, frames: Floats32, bins: npt.NDArray[np.bool_] | None, delays: npt.NDArray[np.float64]) -> Floats32:
         """Shape: (batch, 2, n), (bins,), (L,) -> (batch, L); n up to the DFT's length, any where it is cut"""
-        self._check_delays(delays)
+        check_delays(delays, self.step)
         return self._of_pairs("logits", frames, _BOTH, bins, (delays[0] + delays[-1]) / 2, len(delays))[:, 0]
 
     def logits_of_pairs(
@@ -90,7 +90,7 @@ class SteeredModel:
 
         Shape: (batch, channels, n), (bins,), (L,) -> (batch, pairs, L)
         """
-        self._check_delays(delays)
+        check_delays(delays, self.step)
         chosen = np.array(pairs, np.int32).reshape(-1, 2)
         if frames.ndim != 3 or not len(chosen) or chosen.min() < 0 or chosen.max() >= frames.shape[1]:
             raise InputError(f"the pairs {list(pairs)} are none of frames of the shape {frames.shape}")
@@ -99,12 +99,6 @@ class SteeredModel:
     def reliability(self, frames: Floats32, bins: npt.NDArray[np.bool_] | None) -> Floats32:
         """Size of the weighted evidence of each frequency. Shape: (batch, 2, n), (bins,) -> (batch, rows)"""
         return self._of_pairs("reliability", frames, _BOTH, bins, 0.0, 1)[:, 0]
-
-    def _check_delays(self, delays: npt.NDArray[np.float64]) -> None:
-        if not len(delays) or (np.abs(np.diff(delays) - self.step) > 1e-6 * self.step).any():
-            raise InputError(
-                f"delays are {delays.tolist()}; expected at least one, {self.step:g} samples apart, rising"
-            )
 
     def _of_pairs(
         self,

@@ -7,7 +7,8 @@
 Before the network (`qkgcc.models.export`) stands what NumPy does for this package:
 
 - Level. The estimator's own rule: a large constant offset goes, both channels are divided by their joint RMS. What the
-  estimator calls silence has logits of 0, a posterior that is the same for every delay.
+  estimator calls silence has logits of 0, a posterior that is the same for every delay. A frame with a NaN, an infinity
+  or samples whose squares overflow has NaN for all: it is not silence, and no answer.
 - Windows, and their spectra. ``n = N2 n1 + n2`` and ``k = k1 + N1 k2`` make a transform of length N = N1 N2 a product
   with a matrix of N1 columns, a turn of each number, and a product with one of N2 columns (Cooley and Tukey). The
   operator DFT takes about twice as long, and GPUs in browsers have none (docs/onnx.md).
@@ -91,7 +92,9 @@ def export(card: Card, weights: Arrays, path: Path, delays: Sequence[float] | No
         "delays_are": "any, a step apart; those that the network was trained on are listed" if free else "fixed",
         DELAYS_KEY: json.dumps(seconds),
         "frames": f"(batch, 2, {card.frame}) float32 at {card.sample_rate} Hz, {_LEVELS[card.scaling]}",
-        "logits": f"(batch, delays) float32; softmax gives probabilities; all 0: silence, joint RMS below {SILENCE:g}",
+        "logits": f"(batch, delays) float32; softmax gives probabilities; all 0: silence, joint RMS below {SILENCE:g}; "
+        "all NaN: a sample is NaN, infinite or too large to be squared",
+        "band": f"0 to {card.sample_rate // 2} Hz, all of which is taken to hold sound; resample lower rates up",
     }
     save(graph, metadata, path)
 
@@ -102,7 +105,7 @@ def standalone_graph(card: Card, weights: Arrays, delays: Sequence[float] | None
     any_delay = card.architecture == "steered"
     if delays is not None and not any_delay:
         raise InputError(f"{card.name} knows its {len(card.delays)} delays and no others: they cannot be chosen")
-    level, audible = _level(build, "frames", card.scaling)
+    level, audible, unknown = _level(build, "frames", card.scaling)
     spectra = transform(build, _windows(build, level, shape), shape.window or shape.frame, shape.dft)
     inputs = [value("frames", ["batch", 2, card.frame], f"{card.sample_rate} Hz, {_LEVELS[card.scaling]}")]
     lags: int | str = len(card.delays) if delays is None else len(delays)
@@ -118,14 +121,15 @@ def standalone_graph(card: Card, weights: Arrays, delays: Sequence[float] | None
         else:
             steering = build.constant(_table(shape, (delays[0] + delays[-1]) / 2, len(delays)))
         logits = steered(build, shape, fold(shape, weights), spectra, steering)
-    build.add("Where", audible, logits, 0.0, output="logits")
+    build.add("Add", build.add("Where", audible, logits, 0.0), unknown, output="logits")
     return build.to_proto(card.name, inputs, [value("logits", ["batch", lags], "softmax: probabilities of delays")])
 
 
-def _level(build: Graph, frames: str, scaling: str) -> tuple[str, str]:
-    """Frames at the level that the network wants, and whether they are more than silence, as `qkgcc.estimate` has it.
+def _level(build: Graph, frames: str, scaling: str) -> tuple[str, str, str]:
+    """Frames at the level that the network wants, whether they are more than silence, as `qkgcc.evidence` has it, and 0
+    or, for those whose level is no finite number, NaN: activations may lose one on the way.
 
-    Shape: (batch, 2, frame) -> (batch, 2, frame), (batch, 1)
+    Shape: (batch, 2, frame) -> (batch, 2, frame), (batch, 1), (batch, 1)
     """
     mean = build.add("ReduceMean", frames, [2], keepdims=1)
     power = build.add("ReduceMean", _square(build, build.add("Sub", frames, mean)), [2], keepdims=1)
@@ -134,12 +138,13 @@ def _level(build: Graph, frames: str, scaling: str) -> tuple[str, str]:
     weaker = build.add("ReduceMin", spread, [1], keepdims=0)
     loud, both = build.add("GreaterOrEqual", joint, SILENCE), build.add("GreaterOrEqual", weaker, DEAD)
     audible = build.add("And", loud, both)
+    unknown = build.add("Mul", joint, 0.0)
     if scaling != "frame":
-        return frames, audible
+        return frames, audible, unknown
     large = build.add("Greater", build.add("Abs", mean), build.add("Mul", spread, 0.1))
     centred = build.add("Sub", frames, build.add("Where", large, build.add("Mul", mean, 0.99), 0.0))
     rms = build.add("Sqrt", build.add("ReduceMean", _square(build, centred), [1, 2], keepdims=1))
-    return build.add("Div", centred, build.add("Max", rms, SILENCE / 2)), audible
+    return build.add("Div", centred, build.add("Max", rms, SILENCE / 2)), audible, unknown
 
 
 def _square(build: Graph, x: str) -> str:
