@@ -1,7 +1,9 @@
-"""What is shipped: the built wheel, installed elsewhere, works and holds what it should."""
+"""What is shipped: the source distribution and the wheel that is built from it hold what they should, and work."""
 
+import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -13,12 +15,33 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    backend, out = (tmp_path_factory.mktemp(name) for name in ("backend", "sdist"))
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(backend), "hatchling>=1.25"]
+    subprocess.run(pip, check=True)
+    build = [sys.executable, "-c", f"import hatchling.build; hatchling.build.build_sdist({str(out)!r})"]
+    subprocess.run(build, check=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(backend)})
+    (path,) = out.glob("qkgcc-*.tar.gz")
+    return path
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(out), str(ROOT)]
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(out), str(sdist)]
     subprocess.run(command, check=True)
     (path,) = out.glob("qkgcc-*.whl")
     return path
+
+
+def test_the_source_distribution_holds_the_sources_and_nothing_else(sdist: Path) -> None:
+    with tarfile.open(sdist) as content:
+        names = {name.split("/", 1)[1] for name in content.getnames()}
+    made = {"pyproject.toml", "PKG-INFO", ".gitignore"}  # what hatchling always adds
+    given = {"build_kernel.py", "README.md", "CHANGELOG.md", "LICENSE"}
+    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "src").rglob("*") if path.is_file()}
+    ignored = {name for name in sources if "__pycache__" in name or ".egg-info" in name or "_kernel.so" in name}
+    assert names == made | given | (sources - ignored)
 
 
 def test_the_wheel_holds_the_samples_and_the_type_marker_and_stays_small(wheel: Path) -> None:
