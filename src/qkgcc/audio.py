@@ -61,17 +61,7 @@ class Recording:
 
     def pick(self, channels: Sequence[int]) -> "Recording":
         """Some of the channels, in the order given."""
-        if len(self.channels) == 1 and len(channels) > 1:
-            raise InputError(
-                f"{self.name} has 1 channel; a delay needs 2 (two mono recordings: give the second with --with)"
-            )
-        for channel in channels:
-            if not 0 <= channel < len(self.channels):
-                raise InputError(
-                    f"{self.name} has channels 0 to {len(self.channels) - 1}; there is no channel {channel}"
-                )
-        if len(set(channels)) != len(channels):
-            raise InputError(f"channels {' '.join(map(str, channels))}: a delay needs two different ones")
+        check_channels(self.name, len(self.channels), channels)
         index = list(channels)
         return replace(
             self,
@@ -127,6 +117,17 @@ def open_audio(
         tuple(range(samples.shape[0])),
         lambda: (samples[:, i : min(i + size, last)] for i in range(first, last, size)),
     )
+
+
+def check_channels(name: str, count: int, channels: Sequence[int]) -> None:
+    """Whether these can be picked out of so many."""
+    if count == 1 and len(channels) > 1:
+        raise InputError(f"{name} has 1 channel; a delay needs 2 (two mono recordings: give the second with --with)")
+    for channel in channels:
+        if not 0 <= channel < count:
+            raise InputError(f"{name} has channels 0 to {count - 1}; there is no channel {channel}")
+    if len(set(channels)) != len(channels):
+        raise InputError(f"channels {' '.join(map(str, channels))}: a delay needs two different ones")
 
 
 def check_samples(block: Samples, name: str, channels: Sequence[int], sample_rate: int, start: float) -> None:

@@ -1,4 +1,4 @@
-"""`qkgcc estimate`: delays of files, folders, pairs of recorders, standard input."""
+"""`qkgcc estimate`: delays of files, folders, pairs of recorders, standard input, live sound."""
 
 import functools
 import itertools
@@ -14,11 +14,13 @@ from rich.progress import Progress
 from qkgcc.archives import Work, tasks
 from qkgcc.audio import Recording, open_audio
 from qkgcc.cli.archive import archive
+from qkgcc.cli.live import live
 from qkgcc.cli.options import Other, Spacing, SpeedOfSound, Temperature, sound_speed
 from qkgcc.cli.tables import console, delay_table, progress_bar
 from qkgcc.errors import InputError
 from qkgcc.estimate import DelayEstimator
 from qkgcc.methods import DEFAULT
+from qkgcc.pcm import FORMATS
 from qkgcc.plots import check_plotting
 from qkgcc.results import DelayEstimate, csv_text
 
@@ -38,7 +40,10 @@ class Format(StrEnum):
 def estimate(
     files: Annotated[
         list[Path],
-        typer.Argument(help="Recordings or folders of them; - reads a WAV from standard input.", readable=False),
+        typer.Argument(
+            help="Recordings or folders of them; - reads a WAV from standard input, or with --raw live sound.",
+            readable=False,
+        ),
     ],
     method: Annotated[
         str, typer.Option("--method", "-m", help="One of `qkgcc methods`, or a network: a checkpoint, or ONNX.")
@@ -90,6 +95,17 @@ def estimate(
     skip_existing: Annotated[
         bool, typer.Option("--skip-existing", help="With --out: leave out recordings whose output is there.")
     ] = False,
+    raw: Annotated[
+        str | None, typer.Option(help=f"Live sound without a header on standard input: {', '.join(FORMATS)}.")
+    ] = None,
+    sample_rate: Annotated[int | None, typer.Option(help="With --raw: its sample rate in Hz.")] = None,
+    raw_channels: Annotated[
+        int | None, typer.Option(min=1, help="With --raw: how many channels it has (2 when not given).")
+    ] = None,
+    lookahead: Annotated[
+        float | None,
+        typer.Option(help="With --raw: seconds that a confidence waits (0; with 1 it is a recording's, calibrated)."),
+    ] = None,
 ) -> None:
     """Delay between two channels over time, and one for the whole recording.
 
@@ -104,6 +120,8 @@ def estimate(
     * `ffmpeg -i clip.mp4 -f wav - | qkgcc estimate - --format json`
 
     * `qkgcc estimate recordings --out delays --jobs 8 --skip-existing`
+
+    * `arecord -f S16_LE -r 48000 -c 2 -t raw | qkgcc estimate - --raw s16le --sample-rate 48000 --spacing 0.2`
     """
     options = {
         "method": method,
@@ -121,6 +139,29 @@ def estimate(
         "threads": threads,
         "speed_of_sound": sound_speed(speed_of_sound, temperature),
     }
+    if raw is not None:
+        if files != [Path("-")] or any(one is not None for one in (other, pairs, plot, out, start, end)):
+            raise InputError(
+                "--raw is live sound on standard input: give - and no other file, no --with, --pairs, --plot, --out, "
+                "--start or --end"
+            )
+        if sample_rate is None:
+            raise InputError("--raw has no header that says its rate: give --sample-rate, too")
+        live(
+            DelayEstimator(**options),  # type: ignore[arg-type]
+            raw=raw,
+            sample_rate=sample_rate,
+            of_channels=2 if raw_channels is None else raw_channels,
+            channels=channels,
+            lookahead=0.0 if lookahead is None else lookahead,
+            format=format.value,
+            curve=curve,
+        )
+        return
+    if any(one is not None for one in (sample_rate, raw_channels, lookahead)):
+        raise InputError(
+            "--sample-rate, --raw-channels and --lookahead are for sound without a header: give --raw, too"
+        )
     if out is not None:
         if other is not None or plot is not None or Path("-") in files:
             raise InputError("--out takes files and folders: no --with, no --plot, no standard input")

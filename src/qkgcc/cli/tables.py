@@ -40,29 +40,49 @@ def delay_table(estimate: DelayEstimate) -> Table:
     table = Table(
         title=f"{estimate.source}, channels {estimate.channels[0]} and {estimate.channels[1]}, {estimate.method}{note}",
         title_justify="left",
-        caption=_summary_line(estimate),
+        caption=summary_line(estimate),
         caption_justify="left",
     )
-    for heading in ("time (s)", "delay (samples)", "delay (µs)"):
+    for heading in _headings(estimate):
         table.add_column(heading, justify="right")
-    if estimate.angle is not None:
-        table.add_column("angle (°)", justify="right")
     table.add_column("confidence")
     for first in range(0, len(estimate.times), group):
         part = slice(first, first + group)
         i = first + int(np.argmax(estimate.confidence[part]))
-        cells = [
-            f"{estimate.times[i]:.2f}",
-            number(estimate.delay_samples[i], 2),
-            number(estimate.delay_seconds[i] * 1e6, 0),
-        ]
-        if estimate.angle is not None:
-            cells.append(number(estimate.angle[i], 1))
-        table.add_row(*cells, bar(estimate.confidence[i]))
+        table.add_row(*_cells(estimate, i))
     return table
 
 
-def _summary_line(estimate: DelayEstimate) -> str:
+def frames_heading(estimate: DelayEstimate) -> str:
+    """What stands above `frame_lines`."""
+    return _aligned([*_headings(estimate), "confidence"])
+
+
+def frame_lines(estimate: DelayEstimate) -> list[str]:
+    """A line for each frame, as wide as those of frames that are still to come."""
+    return [_aligned(_cells(estimate, i)) for i in range(len(estimate.times))]
+
+
+def _aligned(cells: list[str]) -> str:
+    return "  ".join([*(f"{cell:>15}" for cell in cells[:-1]), cells[-1]])
+
+
+def _headings(estimate: DelayEstimate) -> list[str]:
+    return ["time (s)", "delay (samples)", "delay (µs)", *([] if estimate.angle is None else ["angle (°)"])]
+
+
+def _cells(estimate: DelayEstimate, frame: int) -> list[str]:
+    return [
+        f"{estimate.times[frame]:.2f}",
+        number(estimate.delay_samples[frame], 2),
+        number(estimate.delay_seconds[frame] * 1e6, 0),
+        *([] if estimate.angle is None else [number(estimate.angle[frame], 1)]),
+        bar(estimate.confidence[frame]),
+    ]
+
+
+def summary_line(estimate: DelayEstimate) -> str:
+    """The one delay of all frames."""
     best = estimate.summary
     angle = "" if best.angle is None else f", {best.angle:.1f}°"
     silent = best.frames - best.answered
