@@ -3,15 +3,19 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
 
-from qkgcc import METHODS, samples
+from qkgcc import METHODS, InputError, open_audio, samples
+from qkgcc.cli import main
 from signals import delayed_noise
 
 Run = subprocess.CompletedProcess[str]
@@ -110,6 +114,80 @@ def test_standard_input(folder: Path) -> None:
     records = [json.loads(line) for line in run.stdout.splitlines()]
     assert [round(r["summary"]["delay_samples"]) for r in records] == [5, -3]
     assert records[0]["source"] == "standard input"
+
+
+class TestInterruptedStandardInput:
+    """Nothing is printed, nothing is written, and no file is called damaged."""
+
+    COMMANDS = (("estimate", "-"), ("doctor", "-"), ("explain", "-", "--plot", "weights.png"))
+
+    def interrupted(
+        self, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(sys, "argv", ["qkgcc", *command])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code == 130
+        assert capfd.readouterr() == ("", "interrupted\n")
+        assert not Path("weights.png").exists()
+
+    @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+    def test_while_it_is_read(
+        self,
+        command: tuple[str, ...],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str],
+    ) -> None:
+        class Waiting(io.BytesIO):
+            def read(self, size: int | None = -1) -> bytes:
+                raise KeyboardInterrupt
+
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Waiting()))
+        self.interrupted(command, monkeypatch, capfd)
+
+    @pytest.mark.parametrize("moment", [1, 20, 40])
+    @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+    def test_while_it_is_decoded(
+        self,
+        command: tuple[str, ...],
+        moment: int,
+        folder: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str],
+    ) -> None:
+        """libsndfile calls back into Python, where Ctrl-C would be raised, printed and dropped."""
+        calls = 0
+
+        class Interrupted(io.BytesIO):
+            def readinto(self, buffer: Any) -> int:
+                nonlocal calls
+                calls += 1
+                if calls == moment:
+                    signal.raise_signal(signal.SIGINT)
+                return super().readinto(buffer)
+
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((folder / "pair.wav").read_bytes())))
+        monkeypatch.setattr("qkgcc.soundfiles.io", SimpleNamespace(BytesIO=Interrupted, SEEK_END=io.SEEK_END))
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            self.interrupted(command, monkeypatch, capfd)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        assert calls >= moment
+
+
+def test_what_cannot_be_read_from_standard_input_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Broken()))
+    with pytest.raises(InputError, match="standard input cannot be read: Input/output error"):
+        open_audio("-")
 
 
 def test_options_reach_the_estimator(folder: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.errors import InputError
+from qkgcc.interrupts import interrupts_wait
 from qkgcc.truncation import missing_bytes, with_true_lengths
 
 BLOCK_SECONDS = 10
@@ -18,7 +19,10 @@ _END = 1 << 17  # bytes at either end that tell whether a file is whole: an Ogg 
 
 
 class SoundFile:
-    """An audio file, or one read from a stream (`-`: standard input), that can be read again and again."""
+    """An audio file, or one read from a stream (`-`: standard input), that can be read again and again.
+
+    A stream's content lies in memory, where libsndfile reads it through Python: Ctrl-C waits meanwhile.
+    """
 
     def __init__(self, source: str | Path | BinaryIO) -> None:
         import soundfile
@@ -33,7 +37,8 @@ class SoundFile:
                 f"{self.name} is truncated: it lacks {missing} bytes or more of what its header promises; copy it again"
             )
         try:
-            info = soundfile.info(self._open())
+            with interrupts_wait():
+                info = soundfile.info(self._open())
         except (soundfile.SoundFileError, RuntimeError, TypeError) as error:  # TypeError: headerless .raw
             raise InputError(
                 f"{self.name} cannot be read as audio ({_reason(error)}): it is damaged or no audio file"
@@ -50,12 +55,15 @@ class SoundFile:
 
         position = first
         try:
-            with soundfile.SoundFile(self._open()) as file:
+            with interrupts_wait():
+                file = soundfile.SoundFile(self._open())
                 if first:
                     file.seek(first)
+            with file:
                 while position < last:
                     count = min(BLOCK_SECONDS * self.sample_rate, last - position)
-                    block = file.read(count, dtype="float32", always_2d=True)
+                    with interrupts_wait():
+                        block = file.read(count, dtype="float32", always_2d=True)
                     if not len(block):
                         break
                     position += len(block)
@@ -93,7 +101,7 @@ def _named(source: str | Path | BinaryIO) -> tuple[str, bytes | None]:
     if not isinstance(source, (str, Path)):
         return str(getattr(source, "name", "the stream")), with_true_lengths(source.read())
     if str(source) == "-":
-        return "standard input", with_true_lengths(sys.stdin.buffer.read())
+        return "standard input", with_true_lengths(_standard_input())
     path = Path(source)
     try:
         if path.is_dir():
@@ -105,6 +113,13 @@ def _named(source: str | Path | BinaryIO) -> tuple[str, bytes | None]:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     return str(path), None
+
+
+def _standard_input() -> bytes:
+    try:
+        return sys.stdin.buffer.read()
+    except OSError as error:
+        raise InputError(f"standard input cannot be read: {error.strerror or error}") from None
 
 
 def _reason(error: Exception) -> str:
