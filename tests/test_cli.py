@@ -64,6 +64,7 @@ def test_the_table_shows_the_delay_and_the_summary(folder: Path) -> None:
     assert run.returncode == 0, run.stderr
     assert re.search(r"whole recording: 5\.00 samples = 31[23] µs, 32\.4°", run.stdout)  # 312.5
     assert run.stdout.count("+5.") + run.stdout.count("+4.9") >= 10
+    assert "not a calibrated probability, nor are those of the frames" in " ".join(run.stdout.split())
     assert run.stderr == ""
 
 

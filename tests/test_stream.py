@@ -121,6 +121,36 @@ class TestStreamingEqualsOffline:
 
 
 @pytest.mark.parametrize(
+    ("options", "lookahead", "calibrated"),
+    [
+        ({}, None, True),
+        ({}, 1.0, True),
+        ({}, 0.99, False),  # the curves are of frames with neighbours on both sides
+        ({}, 0.0, False),
+        ({"hop": 2.0}, 1.0, True),
+        ({"hop": 2.0}, 0.0, False),
+        ({"smoothing": 1.0}, None, False),
+        ({"smoothing": 1.0}, 1.0, False),
+        ({"smoothing": 0.0}, 0.0, False),
+        ({"symmetric": True}, None, False),
+        ({"decoder": "argmax"}, 1.0, False),
+        ({"max_sources": 2, "spacing": 0.2, "threads": 1}, 1.0, True),
+        ({"method": "phat"}, 1.0, False),
+    ],
+)
+def test_calibrated_is_said_only_where_the_curves_were_made_for_it(
+    options: dict[str, object], lookahead: float | None, calibrated: bool
+) -> None:
+    estimator = DelayEstimator(**{"method": "general-small"} | options)  # type: ignore[arg-type]
+    if lookahead is None:
+        answers = [estimator(sound(), 16000)]
+    else:
+        stream = DelayStream(estimator, 16000, lookahead=lookahead)
+        answers = [*(stream.push(block) for block in cut(sound(), 0)), stream.flush()]
+    assert {answer.calibrated for answer in answers} == {calibrated}
+
+
+@pytest.mark.parametrize(
     ("rate", "options", "lookahead"),
     [
         (16000, {"method": "phat"}, 1.0),

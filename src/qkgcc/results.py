@@ -57,7 +57,9 @@ class DelayEstimate:
     confidence: Floats
     """(T,) probability that the error is at most 62.5 microseconds; 0 without an estimate."""
     calibrated: bool
-    """Whether that probability was measured. False for classical methods: it ranks, it does not count."""
+    """Whether that probability was measured. Where it was not it ranks, and does not count: of classical methods, in a
+    stream that does not look a second ahead, with smoothing, and where a network is used in another way than it was
+    measured in (`neural.Network.calibrated`)."""
     lags: Floats
     """(L,) in samples of `sample_rate`."""
     curve: npt.NDArray[np.float32]

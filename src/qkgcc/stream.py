@@ -8,7 +8,8 @@
 Whatever the blocks, delays, curves and times are those that the estimator finds in the whole recording, to the bit:
 both go through one `Pipeline`. A network's confidence in a recording counts the frames up to a second around each. A
 stream that answers at once knows those before; with `lookahead=1` it waits for those after too, and the confidence is
-the recording's to the bit as well.
+the recording's to the bit as well. The curves that calibrate it were made with both: with less than that second ahead
+the same curves are read, for want of others, and `calibrated` is False.
 """
 
 import copy
@@ -33,7 +34,8 @@ class DelayStream:
     Args:
         sample_rate: of all blocks.
         lookahead: seconds after a frame that are waited for, up to 1, so that the frames there count for its
-            confidence. Only networks do, and not with smoothing: how far that looks ahead is the estimator's option.
+            confidence; below 1 that is not calibrated. Only networks do, and not with smoothing: how far that looks
+            ahead is the estimator's option.
 
     >>> from qkgcc import DelayEstimator
     >>> x = np.random.default_rng(0).standard_normal(16007)

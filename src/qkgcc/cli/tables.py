@@ -87,10 +87,12 @@ def summary_line(estimate: DelayEstimate) -> str:
     angle = "" if best.angle is None else f", {best.angle:.1f}°"
     silent = best.frames - best.answered
     quiet = f"; {silent} of {best.frames} frames are silent" if silent else ""
+    ranking = "a ranking, not a calibrated probability" + (
+        "" if estimate.calibrated else ", nor are those of the frames"
+    )
     return (
         f"whole recording: {best.delay_samples:.2f} samples = {best.delay_seconds * 1e6:.0f} µs{angle}, "
-        f"confidence {best.confidence:.2f} (a ranking, not a calibrated "
-        f"probability){quiet}. Positive: channel {estimate.channels[0]} hears it later."
+        f"confidence {best.confidence:.2f} ({ranking}){quiet}. Positive: channel {estimate.channels[0]} hears it later."
     )
 
 
