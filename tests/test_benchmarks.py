@@ -8,8 +8,8 @@ from benchmarks import footprint, runtime_figure
 from benchmarks.timing import RESULTS, interleaved
 
 
-@pytest.mark.parametrize(("warm", "turn"), [(False, ["a", "b"]), (True, ["a", "a", "b", "b"])])
-def test_functions_take_turns(warm: bool, turn: list[str]) -> None:
+@pytest.mark.parametrize(("warm", "turn"), [(0, ["a", "b"]), (1, ["a", "a", "b", "b"])])
+def test_functions_take_turns(warm: int, turn: list[str]) -> None:
     calls: list[str] = []
     seconds = interleaved({name: lambda name=name: calls.append(name) for name in "ab"}, 3, warm=warm)  # type: ignore[misc]
     assert calls == ["a", "b"] + 3 * turn
