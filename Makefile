@@ -18,10 +18,11 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-bench: $(VENV)/.test ## speed tables, into benchmarks/results
+bench: $(VENV)/.test ## what things cost: tables into benchmarks/results, and a picture
 	$(BIN)/python -m benchmarks.gcc
 	$(BIN)/python -m benchmarks.rooms
 	$(BIN)/python -m benchmarks.runtime
+	$(BIN)/python -m benchmarks.footprint
 
 samples: $(VENV)/.test ## make the bundled recording again (needs espeak-ng)
 	$(BIN)/python tools/make_samples.py

@@ -16,13 +16,20 @@ from qkgcc.provenance import commit
 RESULTS = Path(__file__).parent / "results"
 
 
-def interleaved(functions: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, np.ndarray]:
-    """Seconds of each function in each round; every round runs them all, so that a slow spell hits each of them."""
+def interleaved(functions: Mapping[str, Callable[[], object]], rounds: int, *, warm: int = 0) -> dict[str, np.ndarray]:
+    """Seconds of each function in each round; every round runs them all, so that a slow spell hits each of them.
+
+    Args:
+        warm: how often to run each before it is measured, so that caches hold its own data, as they do frame after
+            frame, not what the function before it has left.
+    """
     for function in functions.values():
         function()
     seconds = {name: np.empty(rounds) for name in functions}
     for i in track(range(rounds), description="rounds"):
         for name, function in functions.items():
+            for _ in range(warm):
+                function()
             start = time.perf_counter()
             function()
             seconds[name][i] = time.perf_counter() - start

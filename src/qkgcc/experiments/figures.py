@@ -41,6 +41,11 @@ def draw(name: str, shop: Workshop, folder: Path) -> list[Path]:
         "fig3": _interpretability,
         "calibration": _calibration,
     }[name](shop)
+    return save(figure, name, folder)
+
+
+def save(figure: Figure, name: str, folder: Path) -> list[Path]:
+    """As PNG and SVG."""
     folder.mkdir(parents=True, exist_ok=True)
     import matplotlib as mpl
 

@@ -124,13 +124,14 @@ static inline vec active(vec x, int activation) {
     return activation == GELU ? gelu(x) : activation == SOFTPLUS ? softplus(x) : x;
 }
 
-/* `vectors` vectors of OUTPUTS planes: sums over inputs, which are wherever `rows` points. The sums are in registers until
-   they are written to `tile`: an array that were read in a loop of the compiler's choice might be in memory all along. */
-static inline __attribute__((always_inline)) void block(
-    const float *const *rows, ptrdiff_t at, int inputs, const float *weights, int vectors, float *tile) {
+/* `vectors` vectors of `outputs` planes, OUTPUTS at most: sums over inputs, which are wherever `rows` points. The sums are
+   in registers until they are written to `tile`: an array that were read in a loop of the compiler's choice might be in
+   memory all along. */
+static inline __attribute__((always_inline)) void block_of(
+    const float *const *rows, ptrdiff_t at, int inputs, const float *weights, int outputs, int vectors, float *tile) {
     vec sums[OUTPUTS][VECTORS];
 #pragma GCC unroll 8
-    for (int o = 0; o < OUTPUTS; o++)
+    for (int o = 0; o < outputs; o++)
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) sums[o][v] = splat(0);
     for (int i = 0; i < inputs; i++, weights += OUTPUTS) {
@@ -138,14 +139,25 @@ static inline __attribute__((always_inline)) void block(
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) x[v] = load(rows[i] + at + v * LANES);
 #pragma GCC unroll 8
-        for (int o = 0; o < OUTPUTS; o++)
+        for (int o = 0; o < outputs; o++)
 #pragma GCC unroll 4
             for (int v = 0; v < vectors; v++) sums[o][v] += weights[o] * x[v];
     }
 #pragma GCC unroll 8
-    for (int o = 0; o < OUTPUTS; o++)
+    for (int o = 0; o < outputs; o++)
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) store(tile + o * BLOCK + v * LANES, sums[o][v]);
+}
+
+/* The next OUTPUTS planes of which `left` are there: where few are, the others would be sums for nothing. */
+static inline __attribute__((always_inline)) void block(
+    const float *const *rows, ptrdiff_t at, int inputs, const float *weights, int left, int vectors, float *tile) {
+    if (left <= 2)
+        block_of(rows, at, inputs, weights, 2, vectors, tile);
+    else if (left <= 4)
+        block_of(rows, at, inputs, weights, 4, vectors, tile);
+    else
+        block_of(rows, at, inputs, weights, OUTPUTS, vectors, tile);
 }
 
 typedef struct {
@@ -193,9 +205,9 @@ static void product(
         for (int first = 0; first < outputs; first += OUTPUTS) {
             float tile[OUTPUTS * BLOCK];
             if (vectors == VECTORS)
-                block(rows, at, inputs, weights + (ptrdiff_t)first * inputs, VECTORS, tile);
+                block(rows, at, inputs, weights + (ptrdiff_t)first * inputs, outputs - first, VECTORS, tile);
             else
-                block(rows, at, inputs, weights + (ptrdiff_t)first * inputs, 1, tile);
+                block(rows, at, inputs, weights + (ptrdiff_t)first * inputs, outputs - first, 1, tile);
             finish(tile, vectors, first, outputs, at, out, stride, &f);
         }
         at += (ptrdiff_t)vectors * LANES;
@@ -323,9 +335,9 @@ static void convolve(
                 const float *w = weights + ((ptrdiff_t)k * padded + first) * n;
                 float *tile = sums + k * each + first * BLOCK;
                 if (vectors == VECTORS)
-                    block(rows + k * n, at, n, w, VECTORS, tile);
+                    block(rows + k * n, at, n, w, outputs - first, VECTORS, tile);
                 else
-                    block(rows + k * n, at, n, w, 1, tile);
+                    block(rows + k * n, at, n, w, outputs - first, 1, tile);
             }
         if (activation == GELU)
             finish_tile(sums, each, vectors, outputs, at, y, bias, mask, mask_stride, GELU);
