@@ -13,7 +13,7 @@ import soxr
 import faults
 from faults import RATE, Array, Fault
 from qkgcc import samples
-from qkgcc.arrays import Geometry, read_geometry
+from qkgcc.arrays import Geometry
 from qkgcc.audio import open_audio
 from qkgcc.doctor import CODES, Diagnosis, diagnose, survey
 from qkgcc.errors import InputError
@@ -445,49 +445,3 @@ def test_what_cannot_be_is_said(options: dict[str, object], message: str, noise:
 def test_one_channel_cannot_be_examined(noise: Array) -> None:
     with pytest.raises(InputError, match="1 channel"):
         examine(noise[:1])
-
-
-# Geometry files.
-
-
-@pytest.fixture
-def written(tmp_path: Path) -> Callable[[str], Path]:
-    def write(text: str) -> Path:
-        path = tmp_path / "array.toml"
-        path.write_text(text)
-        return path
-
-    return write
-
-
-@pytest.mark.parametrize(("units", "size"), [("m", 0.4), ("cm", 40), ("mm", 400)])
-def test_a_geometry_is_read_in_its_units(units: str, size: float, written: Callable[[str], Path]) -> None:
-    geometry = read_geometry(written(f'units = "{units}"\nmicrophones = [[0, 0, 0], [{size}, 0, 0], [0, {size}, 0]]'))
-    assert len(geometry) == 3
-    assert geometry.spacing(0, 1) == pytest.approx(0.4)
-    assert geometry.aperture == pytest.approx(0.4 * np.sqrt(2))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("microphones = [[0, 0, 0], [1, 0, 0]]", "does not say its units"),
-        ('units = "inch"\nmicrophones = [[0, 0, 0], [1, 0, 0]]', "m, cm, mm"),
-        ('units = "m"', "no microphones"),
-        ('units = "m"\nmicrophones = [[0, 0], [1, 0]]', "x, y, z"),
-        ('units = "m"\nmicrophones = [[0, 0, 0], [1, 0]]', "three numbers each"),
-        ('units = "m"\nmicrophones = [[0, 0, 0]]', "2 or more"),
-        ('units = "m"\nmicrophones = [[0, 0, 0], [nan, 0, 0]]', "finite"),
-        ('units = "m"\nmicrophones = [[0, 0, 0], [457, 0, 0]]', "are the units right"),
-        ('units = "mm"\nmicrophones = [[0, 0, 0], [0.5, 0, 0]]', "are the units right"),
-        ("units = ", "no TOML file"),
-    ],
-)
-def test_a_bad_geometry_file_is_explained(text: str, message: str, written: Callable[[str], Path]) -> None:
-    with pytest.raises(InputError, match=message):
-        read_geometry(written(text))
-
-
-def test_a_missing_geometry_file_is_explained(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read"):
-        read_geometry(tmp_path / "none.toml")

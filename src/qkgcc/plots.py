@@ -12,6 +12,7 @@ from qkgcc.files import write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from qkgcc.arrays import Geometry
     from qkgcc.results import DelayEstimate, Explanation
     from qkgcc.simulate.scenes import Scene
 
@@ -152,6 +153,37 @@ def plot_scene(
         decay.plot([0, t60], [0, -60], "--", color="black", label=f"T60 {t60:.2f} s asked (Sabine)")
     decay.set(ylim=(-70, 3), xlabel="time in s", ylabel="energy decay in dB")
     decay.legend()
+    if path is not None:
+        write_whole(path, lambda target: figure.savefig(target, dpi=130))
+    return figure
+
+
+def plot_array(geometry: "Geometry", path: str | Path | None = None) -> "Figure":
+    """The microphones from above, the front at the top, and from behind, each with its channel."""
+    figure = new_figure((10, 5.2))
+    above, behind = figure.subplots(1, 2)
+    front, left, up = 100 * geometry.microphones.T
+    reach = 1.25 * max(np.ptp(front), np.ptp(left), np.ptp(up)) / 2
+    for ax, title, across, upwards, label in (
+        (above, f"{geometry.name}, from above", -left, front, "front in cm"),
+        (behind, "from behind", -left, up, "up in cm"),
+    ):
+        ax.scatter(across, upwards, s=60, color="#3a6ea5")
+        together: dict[tuple[float, float], list[int]] = {}
+        for channel, at in enumerate(zip(across.round(3), upwards.round(3), strict=True)):
+            together.setdefault(at, []).append(channel)
+        for at, channels in together.items():  # those behind one another share a label
+            ax.annotate(" ".join(map(str, channels)), at, xytext=(7, 5), textcoords="offset points")
+        middle = (across.max() + across.min()) / 2, (upwards.max() + upwards.min()) / 2
+        ax.set(
+            title=title,
+            xlabel="right in cm",
+            ylabel=label,
+            xlim=(middle[0] - reach, middle[0] + reach),
+            ylim=(middle[1] - reach, middle[1] + reach),
+            aspect="equal",
+        )
+        ax.grid(alpha=0.3)
     if path is not None:
         write_whole(path, lambda target: figure.savefig(target, dpi=130))
     return figure

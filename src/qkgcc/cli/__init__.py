@@ -1,5 +1,5 @@
-"""The command line: `qkgcc estimate`, `evaluate`, `explain`, `doctor`, `methods` and `demo` for recordings; `simulate`,
-`data`, `train`, `export` and `reproduce` for making models.
+"""The command line: `qkgcc estimate`, `evaluate`, `explain`, `doctor`, `array`, `methods` and `demo` for recordings;
+`simulate`, `data`, `train`, `export` and `reproduce` for making models.
 
 Exit codes: 0 done; 1 done, but some of several inputs failed (or `doctor` found something); 2 nothing could be done;
 130 interrupted.
@@ -13,7 +13,20 @@ from typing import Annotated
 
 import typer
 
-from qkgcc.cli import data, demo, doctor, estimate, evaluate, explain, export, methods, reproduce, simulate, train
+from qkgcc.cli import (
+    array,
+    data,
+    demo,
+    doctor,
+    estimate,
+    evaluate,
+    explain,
+    export,
+    methods,
+    reproduce,
+    simulate,
+    train,
+)
 from qkgcc.errors import InputError, MissingExtraError
 from qkgcc.interrupts import INTERRUPTED
 
@@ -29,6 +42,7 @@ for command in (
     evaluate.evaluate,
     explain.explain,
     doctor.doctor,
+    array.array,
     methods.methods,
     demo.demo,
     simulate.simulate,

@@ -31,7 +31,7 @@ def doctor(
         Side | None, typer.Option(help="Where the source was, the first channel being the left microphone.")
     ] = None,
     geometry: Annotated[
-        Path | None, typer.Option(help="Microphone positions (TOML with units), for their order.")
+        str | None, typer.Option(help="Microphone positions for their order: what `qkgcc array` takes.")
     ] = None,
     rate: Annotated[int | None, typer.Option(help="The sample rate it should have.")] = None,
     other: Other = None,
@@ -53,7 +53,7 @@ def doctor(
 
     * `qkgcc doctor left.wav --with right.wav`
     """
-    from qkgcc.arrays import read_geometry
+    from qkgcc.arrays import array
     from qkgcc.doctor import diagnose
 
     diagnosis = diagnose(
@@ -61,7 +61,7 @@ def doctor(
         spacing=spacing,
         expect=None if expect is None else expect.value,
         rate=rate,
-        geometry=None if geometry is None else read_geometry(geometry),
+        geometry=None if geometry is None else array(geometry),
         speed_of_sound=sound_speed(speed_of_sound, temperature),
     )
     if format is Report.json:

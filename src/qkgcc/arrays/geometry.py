@@ -1,23 +1,19 @@
-"""Where the microphones of an array are: positions in metres, one row a channel, and the TOML file that says so.
+"""Where the microphones of an array are: metres to the front, to the left and up, one row a channel."""
 
-    units = "cm"
-    microphones = [[0, 0, 0], [14, -3, 1], [-3, 11, 4], [5, 4, 12]]
+from __future__ import annotations
 
-The file names its units, because a geometry in centimetres that is read as metres gives no error, only wrong answers.
-"""
-
-import tomllib
+import itertools
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from qkgcc.errors import InputError
 
-UNITS = {"m": 1.0, "cm": 0.01, "mm": 0.001}
-
 _SMALLEST, _LARGEST = 0.001, 100.0  # metres between two microphones; anything else is a slip in the units
+_FLAT = 0.02  # of the largest extent: what is thinner is a line or a plane, however well it was measured
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,14 +24,16 @@ class Geometry:
     0.5
     """
 
-    microphones: npt.NDArray[np.float64]
-    """(M, 3) in metres."""
+    microphones: Floats
+    """(M, 3) metres to the front, to the left and up."""
+    name: str = "array"
 
     def __post_init__(self) -> None:
         positions = np.array(self.microphones, dtype=np.float64)
         if positions.ndim != 2 or positions.shape[1] != 3 or len(positions) < 2:
             raise InputError(
-                f"microphones have shape {positions.shape}; expected one row of x, y, z for each of 2 or more of them"
+                f"microphones have shape {positions.shape}; expected one row of three numbers for each of 2 or more of "
+                "them"
             )
         if not np.isfinite(positions).all():
             raise InputError("a microphone position is not a finite number")
@@ -61,34 +59,29 @@ class Geometry:
         return float(np.linalg.norm(self.microphones[first] - self.microphones[second]))
 
     @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """All of them, the lower channel first."""
+        return list(itertools.combinations(range(len(self)), 2))
+
+    @property
     def aperture(self) -> float:
         """Metres between the two microphones that are farthest apart."""
         return float(np.linalg.norm(self.microphones[:, None] - self.microphones, axis=-1).max())
 
+    @property
+    def dimensions(self) -> int:
+        """1: on a line, 2: in a plane, 3: neither.
 
-def read_geometry(path: str | Path) -> Geometry:
-    """A geometry from a TOML file with `units` ("m", "cm" or "mm") and `microphones`, a list of [x, y, z]."""
-    path = Path(path)
-    try:
-        with path.open("rb") as file:
-            content = tomllib.load(file)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is no TOML file ({error})") from None
-    units = content.get("units")
-    if units is None:
-        raise InputError(f'{path} does not say its units: add a line units = "m" (or "cm", "mm")')
-    if not isinstance(units, str) or units not in UNITS:
-        raise InputError(f"{path}: units = {units!r}; expected one of {', '.join(UNITS)}")
-    rows = content.get("microphones")
-    if rows is None:
-        raise InputError(f"{path} has no microphones: add microphones = [[x, y, z], ...], one for each channel")
-    try:
-        positions = np.array(rows, dtype=np.float64) * UNITS[units]
-    except (ValueError, TypeError):
-        raise InputError(f"{path}: microphones must be a list of [x, y, z], three numbers each") from None
-    try:
-        return Geometry(positions)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        >>> Geometry(np.array([[0, 0, 0], [0.3, 0, 0], [0, 0.4, 0.0001]])).dimensions
+        2
+        """
+        extents: Floats = np.linalg.svd(self.microphones - self.microphones.mean(axis=0), compute_uv=False)
+        return int((extents > _FLAT * extents[0]).sum())
+
+    @property
+    def cannot_tell(self) -> str | None:
+        """Which directions sound the same to this array; None: all differ."""
+        return {
+            1: "directions at the same angle to the line of the microphones (a cone around it)",
+            2: "a direction from its mirror image behind the plane of the microphones",
+        }.get(self.dimensions)
