@@ -200,9 +200,10 @@ def save(rows: list[dict[str, Any]]) -> None:
     """Best designs first, law by law."""
     rows.sort(key=lambda one: (one["law"], one["epochs"], one["loss"]))
     notes = [
-        f"General: {BASES['general']}. Large: {BASES['large']}. Taught: the same, "
-        "with `general` as the teacher. `loss` and `Acc@10cm` are of unseen pairs of the same "
-        "law, best epoch; `symmetric` is the mean with the mirrored answer of the swapped pair."
+        f"General: {BASES['general']}. Large: {BASES['large']}. Taught: the same, with `general` as the teacher. "
+        "`loss` and `Acc@10cm` are of unseen pairs of the same law, best epoch; losses with another `target_width` are "
+        "of other targets, only their Acc@10cm compares. `symmetric` is the mean with the mirrored answer of the "
+        "swapped pair."
     ]
     write("designs", "Designs of the steered network", "python -m benchmarks.designs", list(rows[0]), rows, notes)
 
