@@ -16,10 +16,14 @@ import torch
 from typer.testing import CliRunner
 
 from networks import OPTIONS, VARIANTS, as_trained, steered_card
+from qkgcc import samples
+from qkgcc.audio import open_audio
 from qkgcc.cli import app
 from qkgcc.errors import InputError
+from qkgcc.evidence import at_unit_level
 from qkgcc.inference import files, kernel
 from qkgcc.inference.model import SteeredModel
+from qkgcc.inference.published import PublishedModel
 from qkgcc.inference.shape import Shape
 from qkgcc.methods import PRETRAINED, WEIGHTS
 from qkgcc.models import checkpoint
@@ -157,7 +161,7 @@ def test_pairs_of_an_array_are_as_if_each_were_alone(name: str, compiled: bool, 
     found = model.logits_of_pairs(frames, pairs, None, grid)
     for i, pair in enumerate(pairs):
         np.testing.assert_array_equal(found[:, i], model.logits(frames[:, pair], None, grid))
-    for wrong in ([], [(0, 4)], [(-1, 0)]):
+    for wrong in ([], [(0, 4)], [(-1, 0)], [(1, 1)], [(0, 1, 2), (1, 2, 3)], [(0.5, 1)]):
         with pytest.raises(InputError, match="are none of frames"):
             model.logits_of_pairs(frames, wrong, None, grid)
 
@@ -202,13 +206,13 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         SteeredModel.load(tmp_path / "none.safetensors")
 
 
-def test_other_networks_need_torch(tmp_path: Path) -> None:
+def test_other_networks_are_refused(tmp_path: Path) -> None:
     options = QKGCCOptions(frame=64, dft=64, width=8, heads=2, radius=1)
     card = steered_card(
         architecture="qkgcc", options=dataclasses.asdict(options), frame=64, dft=64, delays=options.delays
     )
     checkpoint.save(QKGCC(options), tmp_path / "a.safetensors", card)
-    with pytest.raises(InputError, match="holds a qkgcc; only steered networks run without torch"):
+    with pytest.raises(InputError, match="holds a qkgcc, not a steered network"):
         SteeredModel.load(tmp_path / "a.safetensors")
 
 
@@ -282,6 +286,8 @@ def test_what_it_cannot_be_asked_is_refused() -> None:
         ((frames, None, np.array([-12.0, 0, 7])), "1 samples apart"),
         ((frames, None, grid[::-1]), "1 samples apart"),
         ((frames, None, grid[:0]), "expected at least one"),
+        ((frames, None, np.array([np.nan])), "expected at least one"),
+        ((frames, None, np.array([np.inf])), "expected at least one"),
     ):
         with pytest.raises(InputError, match=message):
             model.logits(*given)
@@ -295,6 +301,39 @@ def test_models_can_be_sent_to_other_processes() -> None:
     expected = model.logits(frames, None, grid)
     for same in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
         np.testing.assert_array_equal(same.logits(frames, None, grid), expected)
+
+
+def test_a_model_from_another_machine_is_run_by_what_there_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = SteeredModel.load(WEIGHTS / "general-small.safetensors", compiled=True)
+    sent = pickle.dumps(model)
+    assert b"qkgcc_steered" not in sent  # the entry of this processor
+    monkeypatch.setattr(kernel, "loaded", lambda: None)
+    light = pickle.loads(sent)
+    frames, grid = np.random.default_rng(0).standard_normal((2, 2, 2048)).astype(np.float32), np.arange(-5, 6.0)
+    assert light.runner.startswith("NumPy, slowly (")
+    np.testing.assert_allclose(light.logits(frames, None, grid), model.logits(frames, None, grid), atol=1e-4)
+
+
+def speech(frame: int, hop: int) -> np.ndarray:
+    """Frames of the bundled recording, at unit level."""
+    audio = np.concatenate(list(open_audio(samples.path("talkers-2ch")).blocks()), axis=1)
+    starts = range(0, audio.shape[1] - frame, hop)
+    return at_unit_level(np.stack([audio[:, i : i + frame] for i in starts])).astype(np.float32)
+
+
+@RUNNERS
+@pytest.mark.parametrize("name", ["general", "general-small", "steered-0", "qkgcc-0"])
+def test_real_frames_have_the_logits_of_the_unfolded_network(name: str, compiled: bool) -> None:
+    """In float64: in float32, torch is as far from that as the kernel is."""
+    path = WEIGHTS / f"{name}.safetensors"
+    path = path if path.exists() else Path(__file__).parents[1] / "checkpoints" / path.name
+    network, card = checkpoint.load(path)
+    network.folded = False
+    frames = speech(card.frame, 3000)
+    light = (SteeredModel if card.architecture == "steered" else PublishedModel).load(path, compiled=compiled)
+    with torch.no_grad():
+        expected = network.double()(torch.from_numpy(frames.astype(np.float64))).numpy()
+    np.testing.assert_allclose(light.logits(frames, None, np.asarray(card.delays)), expected, rtol=0, atol=1e-4)
 
 
 def test_compiled_code_without_its_source_is_used_and_that_of_another_is_not(

@@ -289,9 +289,25 @@ class TestBadInput:
                 stream.push(x)
         assert_same(streamed(stream, cut(x, 0)), estimator(x, 16000))
 
+    def test_an_empty_block_is_of_no_type(self) -> None:
+        noise = delayed_noise(5, 6000)[0].astype(np.float32)
+        stream = DelayStream(DelayEstimator("general-small", spacing=0.5), 44100)
+        whole = stream.copy()
+        stream.push([[], []])
+        parts = [stream.push(noise[:, :3000]), stream.push(np.empty((2, 0), np.int16))]
+        parts.append(stream.push(noise[:, 3000:].astype(">f4")))
+        found = np.concatenate([part.delay_samples for part in parts])
+        np.testing.assert_array_equal(found, whole.push(noise).delay_samples)
+        with pytest.raises(InputError, match="computed in the type they come in, convert it"):
+            stream.push(noise.astype(np.float64))
+        with pytest.raises(InputError, match="full scales may differ"):
+            stream.push(np.ones((2, 9), np.int16))
+
     def test_what_a_stream_cannot_do(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"the lookahead is 3 s"):
             DelayStream(DelayEstimator("phat"), 16000, lookahead=3)
+        with pytest.raises(InputError, match=r"the lookahead is '1' s"):
+            DelayStream(DelayEstimator("phat"), 16000, lookahead="1")  # type: ignore[arg-type]
         with pytest.raises(InputError, match="a sample rate of 12 Hz"):
             DelayStream(DelayEstimator("phat"), 12)
         with pytest.raises(InputError, match="takes frames of"):

@@ -110,7 +110,7 @@ class Pipeline:
             else InContext(method, seconds, ahead)
         )
         self.total = Total()
-        self._none = Judged.none(len(method.lags))
+        self.none = Judged.none(len(method.lags))
         self.latency = self._resampler.latency + self._over_time.after * seconds
         """Seconds from the last sample of a frame to the one that finishes it, at most."""
         self.calibrated = method.calibrated and self._over_time.whole
@@ -137,7 +137,7 @@ class Pipeline:
             rows, evidence = judge(self.method, frames, times, self._level)
             self.total.add(rows, evidence)
             finished.append(self._over_time.push(rows))
-        return Judged.joined(finished) if finished else self._none
+        return Judged.joined(finished) if finished else self.none
 
 
 def centres(method: Method, hop: int, first: int, last: int, start: float) -> npt.NDArray[np.float64]:

@@ -35,5 +35,6 @@ def steering_matrix(dft: int, pool: int, center: float, step: float, count: int,
 def check_delays(delays: npt.NDArray[np.float64], step: float) -> None:
     """The convolutions along the delays know one step: an `InputError` for any others. Shape: (L,)"""
     # As near as delays come that were written down with six digits.
-    if not len(delays) or not (np.abs(np.diff(delays) - step) <= 1e-5 * step).all():
+    even = len(delays) and np.isfinite(delays).all() and (np.abs(np.diff(delays) - step) <= 1e-5 * step).all()
+    if not even:
         raise InputError(f"delays are {delays.tolist()}; expected at least one, {step:g} samples apart, rising")

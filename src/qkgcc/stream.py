@@ -46,8 +46,8 @@ class DelayStream:
     """
 
     def __init__(self, estimator: DelayEstimator, sample_rate: int, *, lookahead: float = 0.0) -> None:
-        if not 0 <= lookahead <= 1:
-            raise InputError(f"the lookahead is {lookahead:g} s; expected 0 (answer at once) to 1 (all that counts)")
+        if not isinstance(lookahead, (int, float)) or not 0 <= lookahead <= 1:
+            raise InputError(f"the lookahead is {lookahead!r} s; expected 0 (answer at once) to 1 (all that counts)")
         self.estimator = estimator
         self.sample_rate = check_rate(sample_rate)
         self.lookahead = lookahead
@@ -98,9 +98,11 @@ class DelayStream:
             sample_rate: of the block, if it is known: another one than the stream's is an error.
         """
         samples = self._checked(block, sample_rate)
+        if not samples.shape[1]:
+            return self._answer(self._pipeline.none)
         pipeline = self._pipeline.copy()
         rows = pipeline.push(samples)  # if that is interrupted, the stream is as it was
-        self._pipeline, self._dtype = pipeline, np.asarray(block).dtype
+        self._pipeline, self._dtype = pipeline, np.asarray(block).dtype.newbyteorder("=")
         self._samples += samples.shape[1]
         return self._answer(rows)
 
@@ -138,10 +140,11 @@ class DelayStream:
             raise InputError(
                 f"a block of shape {given.shape}, {given.dtype}; a stream takes 2 channels, shape (2, samples){hint}"
             )
-        if self._dtype is not None and given.dtype != self._dtype:
-            raise InputError(
-                f"a block of {given.dtype} in a stream of {self._dtype}: their full scales may differ, convert it"
-            )
+        given = given.astype(given.dtype.newbyteorder("="), copy=False)
+        if self._dtype is not None and given.dtype != self._dtype and given.size:  # nothing is of no type
+            floats = given.dtype.kind == self._dtype.kind == "f"
+            why = "frames are computed in the type they come in" if floats else "full scales may differ"
+            raise InputError(f"a block of {given.dtype} in a stream of {self._dtype}: {why}, convert it")
         samples = as_floats(given)
         check_samples(samples, "the stream", (0, 1), self.sample_rate, self._samples / self.sample_rate)
         return samples

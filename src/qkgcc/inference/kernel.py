@@ -131,7 +131,7 @@ class _Compiled:
         self._code, best = found
         self._entry = entry or best
         self.instructions = INSTRUCTIONS[self._entry]
-        self._made_of = shape, front, self._entry
+        self._made_of = shape, front, entry
         self._memory = getattr(self._code, f"{self._entry}_memory")
         self._memory.restype = ctypes.c_ssize_t
         self._outputs = int(getattr(self._code, f"{self._entry}_outputs")())
@@ -140,8 +140,8 @@ class _Compiled:
         self._numbers = dict.fromkeys(_NUMBERS, 1) | self._sizes()
         self._place = threading.local()
 
-    def __reduce__(self) -> tuple[type[_Compiled], tuple[Any, ...]]:
-        return type(self), self._made_of
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return _again, (type(self), *self._made_of)
 
     def _sizes(self) -> dict[str, int]:
         shape = self._shape
@@ -173,6 +173,18 @@ class _Compiled:
             place.pointers = (ctypes.c_void_p * _MOST_POINTERS)()
             place.sizes, place.steering = (windows, channels, lags), None
         return place.network, place.memory, place.pointers
+
+
+def runner(compiled: _Compiled | None, without: str | None) -> str:
+    """What runs a network, and why where that is not the compiled code (`reason_against`)."""
+    if compiled is not None:
+        return f"the compiled kernel ({compiled.instructions})"
+    return f"NumPy, slowly ({without or _found()})"  # a network from another machine had no reason there
+
+
+def _again(kind: type[_Compiled], shape: Shape, front: Any, entry: str | None) -> _Compiled | None:
+    """What was sent from another machine: by what this one can run, None where it has no compiled code."""
+    return None if loaded() is None else kind(shape, front, entry if entry in entries() else None)
 
 
 class Kernel(_Compiled):

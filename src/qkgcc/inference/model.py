@@ -45,7 +45,7 @@ class SteeredModel:
         """
         self.card = card
         if self.card.architecture != "steered":
-            raise InputError(f"{path} holds a {self.card.architecture}; only steered networks run without torch")
+            raise InputError(f"{path} holds a {self.card.architecture}, not a steered network")
         try:
             self._shape = Shape.of_card(self.card)
             self._folded = fold(self._shape, weights)
@@ -62,9 +62,7 @@ class SteeredModel:
     @property
     def runner(self) -> str:
         """What runs it here, and why where that is not the compiled kernel."""
-        if self._kernel is None:
-            return f"NumPy, slowly ({self._without})"
-        return f"the compiled kernel ({self._kernel.instructions})"
+        return kernel.runner(self._kernel, self._without)
 
     @property
     def step(self) -> float:
@@ -91,9 +89,11 @@ class SteeredModel:
         Shape: (batch, channels, n), (bins,), (L,) -> (batch, pairs, L)
         """
         check_delays(delays, self.step)
-        chosen = np.array(pairs, np.int32).reshape(-1, 2)
-        if frames.ndim != 3 or not len(chosen) or chosen.min() < 0 or chosen.max() >= frames.shape[1]:
+        channels = range(frames.shape[1] if frames.ndim == 3 else 0)
+        right = len(pairs) > 0 and all(len(pair) == 2 and pair[0] != pair[1] for pair in pairs)
+        if not right or any(one not in channels for pair in pairs for one in pair):
             raise InputError(f"the pairs {list(pairs)} are none of frames of the shape {frames.shape}")
+        chosen = np.array(pairs, np.int32)
         return self._of_pairs("logits", frames, chosen, bins, (delays[0] + delays[-1]) / 2, len(delays))
 
     def reliability(self, frames: Floats32, bins: npt.NDArray[np.bool_] | None) -> Floats32:

@@ -47,12 +47,17 @@ class PublishedModel:
             raise InputError(f"{path}: {error}") from None
         self._batches = Batches(threads)
         fits = kernel.fits_published(self._shape, self._folded)
-        without = kernel.reason_against(fits, compiled, path)
-        self._kernel = kernel.PublishedKernel(self._shape, self._folded) if without is None else None
+        self._without = kernel.reason_against(fits, compiled, path)
+        self._kernel = kernel.PublishedKernel(self._shape, self._folded) if self._without is None else None
 
     @classmethod
     def load(cls, path: Path, *, threads: int | None = None, compiled: bool | None = None) -> PublishedModel:
         return cls(*files.read(path), path, threads=threads, compiled=compiled)
+
+    @property
+    def runner(self) -> str:
+        """See `SteeredModel`."""
+        return kernel.runner(self._kernel, self._without)
 
     @property
     def step(self) -> float:

@@ -15,6 +15,7 @@ from torch import Tensor
 from qkgcc.errors import InputError
 from qkgcc.models import checkpoint
 from qkgcc.models.devices import in_batches
+from qkgcc.simulate import paper
 from qkgcc.train.config import Config
 from qkgcc.train.step import autocast, matrix_precision
 
@@ -25,7 +26,7 @@ def checked(config: Config, options: Any) -> dict[str, Any]:
     """What a card remembers of its network's teacher; an `InputError` where it cannot teach this network."""
     _, card = checkpoint.load(config.teacher)
     scaling = "utterance" if config.distribution == "paper" else "frame"
-    same = card.frame == options.frame and card.scaling == scaling
+    same = (card.sample_rate, card.frame, card.scaling) == (paper.SAMPLE_RATE, options.frame, scaling)
     if not same or len(card.delays) != len(options.delays) or not np.allclose(card.delays, options.delays):
         raise InputError(
             f"{config.teacher} cannot teach {config.name}: it takes other frames, or answers for other delays"
