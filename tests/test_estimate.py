@@ -304,6 +304,18 @@ for call in (lambda: answer.plot(), lambda: qkgcc.DelayEstimator(sys.argv[2])):
     assert network.endswith("ngcc-0.safetensors needs torch: pip install 'qkgcc[train]'")
 
 
+@pytest.mark.parametrize("options", [{}, {"smoothing": 0.2}, {"method": "phat"}, {"max_sources": 2}], ids=str)
+def test_an_answer_without_its_curves_is_the_same(options: dict) -> None:
+    estimator, source = DelayEstimator(spacing=0.5, **options), samples.path("talkers-2ch")
+    whole, light = (estimator(source, end=3.0, curve=curve) for curve in (True, False))
+    assert light.to_json(curve=False) == whole.to_json(curve=False)
+    kept = len(whole.lags) if "max_sources" in options else 0
+    assert light.curve.shape == (len(whole.times), kept)
+    if not kept:
+        with pytest.raises(InputError, match="its curves were not kept"):
+            light.plot()
+
+
 def test_threads_change_nothing() -> None:
     path = samples.path("talkers-2ch")
     one, many = (DelayEstimator("general-small", spacing=0.5, threads=n)(path, end=4.0) for n in (1, 3))

@@ -143,6 +143,7 @@ class DelayEstimator:
         end: float | None = None,
         other: Any = None,
         progress: Callable[[float], object] | None = None,
+        curve: bool = True,
     ) -> DelayEstimate:
         """Estimate from a file, an array (2, n) with its `sample_rate`, or a `Recording` of two channels.
 
@@ -150,13 +151,15 @@ class DelayEstimator:
             channels: which two channels of the file or array.
             start, end, other: as for `open_audio`.
             progress: called with the share that is done, from 0 to 1.
+            curve: keep the curve of every frame, which is nearly all of an answer's memory; without, it is (T, 0).
         """
         recording = _opened(source, sample_rate, channels, start, end, other)
         method = self.method_at(recording.sample_rate)
         level = _level(method, recording)
         pipeline = self.pipeline(method, recording.sample_rate, start=recording.start, level=level)
-        parts = [pipeline.push(block) for block in _blocks(method, recording, progress)]
-        rows = Judged.joined([*parts, pipeline.flush()])
+        kept = curve or self.max_sources > 1  # whose delays are read from the curves
+        parts = [_kept(pipeline.push(block), kept) for block in _blocks(method, recording, progress)]
+        rows = Judged.joined([*parts, _kept(pipeline.flush(), kept)])
         first, second = recording.channels
         return self.answer(pipeline, rows, rows, recording.name, (first, second), recording.sample_rate)
 
@@ -352,6 +355,10 @@ def _opened(
     if len(recording.channels) != 2:
         raise InputError(f"a delay is between 2 channels; {len(recording.channels)} were given (use pick)")
     return recording
+
+
+def _kept(rows: Judged, curve: bool) -> Judged:
+    return rows if curve else rows._replace(curve=np.empty((len(rows.delay), 0), np.float32))
 
 
 def _blocks(

@@ -26,6 +26,8 @@ def plot_delays(
         path: where to write it too (.png, .svg or .pdf).
         truth: the true delay of each frame in samples, NaN where there is none.
     """
+    if estimate.curve.shape[1] != len(estimate.lags):
+        raise InputError(f"{estimate.source} cannot be drawn, its curves were not kept: estimate it with curve=True")
     figure = new_figure((11, 5.6))
     grid = figure.add_gridspec(2, 2, height_ratios=(4, 1), width_ratios=(6, 1))
     main = figure.add_subplot(grid[0, 0])

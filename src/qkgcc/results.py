@@ -63,7 +63,7 @@ class DelayEstimate:
     lags: Floats
     """(L,) in samples of `sample_rate`."""
     curve: npt.NDArray[np.float32]
-    """(T, L) a correlation, or a posterior whose rows sum to 1."""
+    """(T, L) a correlation, or a posterior whose rows sum to 1. (T, 0) where none was to be kept."""
     kind: str
     """'correlation' or 'posterior'."""
     summary: DelaySummary

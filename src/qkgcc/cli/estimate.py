@@ -198,7 +198,8 @@ def estimate(
                     def show(share: float, done: float = done, parts: int = len(chosen)) -> None:
                         progress.update(task, completed=done + share / parts)
 
-                    answer = estimator(recording.pick(pair), progress=show)
+                    shown = plot is not None or (format is Format.json and curve)
+                    answer = estimator(recording.pick(pair), progress=show, curve=shown)
                     if not answer.summary.answered:
                         silent = (
                             f"{answer.source}: channels {pair[0]} and {pair[1]} are silent, or one of them is: "
