@@ -21,14 +21,15 @@ from qkgcc.audio import open_audio
 from qkgcc.cli import app
 from qkgcc.errors import InputError
 from qkgcc.evidence import at_unit_level
-from qkgcc.inference import files, kernel
+from qkgcc.inference import files, kernel, plain
+from qkgcc.inference.folding import fold
 from qkgcc.inference.model import SteeredModel
 from qkgcc.inference.published import PublishedModel
 from qkgcc.inference.shape import Shape
 from qkgcc.methods import PRETRAINED, WEIGHTS
 from qkgcc.models import checkpoint
 from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
-from qkgcc.models.steered import Steered, SteeredOptions
+from qkgcc.models.steered import Steered, SteeredOptions, steering_table
 
 MORE = {
     "surroundings, pooled": {"pool": 3, "projection": 5, "blocks": 1, "block_channels": 4},
@@ -334,6 +335,30 @@ def test_real_frames_have_the_logits_of_the_unfolded_network(name: str, compiled
     with torch.no_grad():
         expected = network.double()(torch.from_numpy(frames.astype(np.float64))).numpy()
     np.testing.assert_allclose(light.logits(frames, None, np.asarray(card.delays)), expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("changes", (VARIANTS | MORE | NOT_COMPILED).values(), ids=VARIANTS | MORE | NOT_COMPILED)
+def test_the_tables_are_exact(changes: dict[str, Any], tmp_path: Path) -> None:
+    options = replace(OPTIONS, **changes)
+    model, path = saved(options, tmp_path)
+    model.folded = False
+    card, arrays = files.read(path)
+    shape = Shape.of_card(card)
+    frames = torch.randn(2, 2, options.frame, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    half = np.arange(options.bins) <= options.bins // 2
+    count = len(options.delays) + 2 * options.spare
+    with torch.no_grad():
+        expected = model.double()(frames, torch.from_numpy(half)).numpy()
+        windows = model._transformed(frames).unflatten(0, (2, -1)).numpy()
+        rows = torch.arange(shape.rows, dtype=torch.float64)
+        delays = options.step * (torch.arange(count, dtype=torch.float64) - (count - 1) / 2)
+        frequencies = (options.pool * rows + (options.pool - 1) / 2) / options.dft
+        table = options.pool * steering_table(frequencies, delays).numpy() / np.sqrt(half.sum() * options.windows)
+    spectra = np.fft.rfft(windows, n=options.dft)
+    folded = fold(shape, arrays, np.float64)
+    evidence = plain.evidence(shape, folded, spectra, half.astype(np.float64))
+    found = plain.logits(folded, evidence, table)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10 * max(1, np.abs(expected).max()))
 
 
 def test_compiled_code_without_its_source_is_used_and_that_of_another_is_not(

@@ -17,8 +17,10 @@ from torch import nn
 from networks import steered_card
 from qkgcc import DelayEstimator
 from qkgcc.errors import InputError
-from qkgcc.inference import files, kernel
+from qkgcc.inference import files, kernel, plain
+from qkgcc.inference.folding import fold_published
 from qkgcc.inference.published import PublishedModel
+from qkgcc.inference.shape import Shape
 from qkgcc.methods import WEIGHTS
 from qkgcc.models import checkpoint
 from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
@@ -67,6 +69,20 @@ def test_logits_are_those_of_torch(changes: dict[str, Any], compiled: bool, tmp_
         np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
     some = light.logits(FRAMES, None, np.array([-1.0, 0, 1]))
     np.testing.assert_array_equal(some, light.logits(FRAMES, None, np.array(options.delays))[:, 2:5])
+
+
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+def test_the_tables_are_exact(changes: dict[str, Any], tmp_path: Path) -> None:
+    options = replace(OPTIONS, **changes)
+    model, path = saved(options, tmp_path)
+    card, arrays = files.read(path)
+    shape, frames = Shape.of_card(card), FRAMES.astype(np.float64)
+    with torch.no_grad():
+        expected = model.double()(torch.from_numpy(frames)).numpy()
+    folded = fold_published(shape, arrays, np.float64)
+    means = plain.published_means(shape, folded, np.fft.rfft(frames, n=options.dft)[:, None], np.ones(options.bins))
+    found = np.stack([plain.classes(folded, one) for one in means])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10 * max(1, np.abs(expected).max()))
 
 
 @pytest.mark.parametrize("entry", kernel.entries())

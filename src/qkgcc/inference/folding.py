@@ -8,7 +8,7 @@ linear maps. All in float64, rounded once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -94,8 +94,8 @@ class Published(Front):
 FRONT = tuple(field.name for field in fields(Front))
 
 
-def fold(shape: Shape, weights: Mapping[str, Array]) -> Folded:
-    """Of a checkpoint's tensors, by their names there."""
+def fold(shape: Shape, weights: Mapping[str, Array], dtype: type[np.floating[Any]] = np.float32) -> Folded:
+    """Of a checkpoint's tensors, by their names there: computed in float64, rounded at the end."""
     folded = _fitting(lambda w: Folded(**_front(shape, w), **_head(shape, w)), weights)
     _check_front(shape, folded)
     s, inner = shape, shape.block_channels
@@ -120,10 +120,10 @@ def fold(shape: Shape, weights: Mapping[str, Array]) -> Folded:
         assert layer is not None
         _check(name, layer.weight, expected)
         _check(name, layer.bias, expected[:1])
-    return folded
+    return _rounded(folded, dtype)
 
 
-def fold_published(shape: Shape, weights: Mapping[str, Array]) -> Published:
+def fold_published(shape: Shape, weights: Mapping[str, Array], dtype: type[np.floating[Any]] = np.float32) -> Published:
     """The same of the published network."""
     folded = _fitting(lambda w: Published(**_front(shape, w), **_published_head(shape, w)), weights)
     _check_front(shape, folded)
@@ -137,7 +137,19 @@ def fold_published(shape: Shape, weights: Mapping[str, Array]) -> Published:
         _check(name, linear.weight, (len(linear.bias), inputs))
         _check(name, linear.bias, (len(linear.bias),))
         inputs = len(linear.bias)
-    return folded
+    return _rounded(folded, dtype)
+
+
+def _rounded(part: T, dtype: type[np.floating[Any]]) -> T:
+    """All arrays of a network, or of a part of it, in another precision."""
+    if isinstance(part, np.ndarray):
+        with np.errstate(over="ignore"):  # what becomes infinite is found when it is checked
+            return part.astype(dtype)  # type: ignore[return-value]
+    if isinstance(part, tuple):
+        return tuple(_rounded(one, dtype) for one in part)  # type: ignore[return-value]
+    if not is_dataclass(part):
+        return part
+    return replace(part, **{field.name: _rounded(getattr(part, field.name), dtype) for field in fields(part)})  # type: ignore[type-var]
 
 
 def _check_front(shape: Shape, front: Front) -> None:
@@ -197,7 +209,7 @@ def _front(shape: Shape, w: Mapping[str, Array]) -> dict[str, Any]:
         "by_key": a @ g.swapaxes(1, 2),
         "by_both": _banded(e, g, shape.radius),
     }
-    return {name: np.ascontiguousarray(table, dtype=np.float32) for name, table in tables.items()}
+    return {name: np.ascontiguousarray(table) for name, table in tables.items()}
 
 
 def _at_bins(table: Array, dft: int) -> Array:
@@ -256,10 +268,7 @@ def _published_head(shape: Shape, w: Mapping[str, Array]) -> dict[str, Any]:
     (weight, bias), second = (_normed(w, f"head.blocks.{i}.0", f"head.blocks.{i}.1") for i in (0, 1))
     first = np.einsum("oik,ij->ojk", weight, _from_raw_offsets(shape)), bias
     layers = {"hidden": "head.mlp.0", "classes": "head.mlp.2"}
-    linear = {
-        name: Linear(*(w[f"{layer}.{part}"].astype(np.float32) for part in ("weight", "bias")))
-        for name, layer in layers.items()
-    }
+    linear = {name: Linear(*(w[f"{layer}.{part}"] for part in ("weight", "bias"))) for name, layer in layers.items()}
     return {"convolutions": (_in_one_row(*first), _in_one_row(*second)), **linear}
 
 
@@ -274,7 +283,7 @@ def _from_raw_offsets(shape: Shape) -> Array:
 
 def _convolution(weight: Array, bias: Array | None = None) -> Convolution:
     bias = np.zeros(len(weight)) if bias is None else bias
-    return Convolution(np.ascontiguousarray(weight, dtype=np.float32), np.ascontiguousarray(bias, dtype=np.float32))
+    return Convolution(np.ascontiguousarray(weight), np.ascontiguousarray(bias))
 
 
 def _in_one_row(weight: Array, bias: Array) -> Convolution:

@@ -18,14 +18,14 @@ Floats32 = npt.NDArray[np.float32]
 def evidence(shape: Shape, net: Folded, spectra: Array, usable: Floats32) -> Floats32:
     """Weighted, summed over the windows. Shape: (batch, windows, 2, bins), (bins,) -> (batch, maps, 2, rows)"""
     x = _pooled(correlation(shape, net, spectra, usable), shape.pool).swapaxes(1, 2)
-    mask = usable if shape.pool == 1 else (_pooled(usable, shape.pool) > 0).astype(np.float32)
+    mask = usable if shape.pool == 1 else (_pooled(usable, shape.pool) > 0).astype(usable.dtype)
     seen = gelu(_convolved(x, net.local)) * mask
     if shape.blocks:
         assert net.mix is not None
         seen = gelu(_convolved(seen, net.mix) + _surroundings(shape, net, seen, mask))
     gate = np.logaddexp(0, _convolved(seen, net.gate))
     weighted = _convolved(x, net.evidence).reshape(len(x), shape.maps, 2, *x.shape[2:]) * gate[:, :, None]
-    total: Floats32 = weighted.sum(-2, dtype=np.float32)
+    total: Floats32 = weighted.sum(-2)
     return total
 
 
@@ -41,13 +41,13 @@ def published_means(shape: Shape, net: Published, spectra: Array, usable: Floats
     x: Array = correlation(shape, net, spectra, usable).swapaxes(1, 2)
     for layer in net.convolutions:
         x = gelu(_convolved(x, layer)) * usable
-    return np.asarray(x.sum(axis=(-2, -1)) / max(1.0, usable.sum()), dtype=np.float32)
+    return np.asarray(x.sum(axis=(-2, -1)) / max(1.0, float(usable.sum())))
 
 
 def classes(net: Published, means: Floats32) -> Floats32:
     """The MLP. Shape: (channels,) -> (classes,)"""
     hidden = gelu(net.hidden.weight @ means + net.hidden.bias)
-    return np.asarray(net.classes.weight @ hidden + net.classes.bias, dtype=np.float32)
+    return np.asarray(net.classes.weight @ hidden + net.classes.bias)
 
 
 def correlation(shape: Shape, net: Front, spectra: Array, usable: Floats32) -> Floats32:
@@ -67,7 +67,7 @@ def correlation(shape: Shape, net: Front, spectra: Array, usable: Floats32) -> F
         here = slice(i, i + bins)
         terms = (u * b[..., None, :, here] + a[..., None, :, :] * v[..., here]).sum(-2)
         found.append(terms + (s * t[..., here])[..., None, :] * net.by_both[:, i])
-    result: Floats32 = np.stack(found, axis=3).reshape(*spectra.shape[:2], -1, bins).astype(np.float32)
+    result: Floats32 = np.stack(found, axis=3).reshape(*spectra.shape[:2], -1, bins)
     return result
 
 
