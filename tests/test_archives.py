@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -133,3 +134,35 @@ def test_silence_is_a_failure_that_is_named(folder: Path) -> None:
     (outcome,) = run([Task(folder / "half.wav", folder / "half.csv")], work)
     assert outcome.error is None
     assert outcome.warnings == (f"{folder / 'half.wav'}: channels 0 and 2 are silent, or one of them is",)
+
+
+NOT_UTF8 = os.fsdecode(b"bad\xff.wav")
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_name_that_is_no_text_is_a_name(folder: Path, jobs: int) -> None:
+    shutil.copy(folder / "in" / "a.wav", folder / "in" / NOT_UTF8)
+    shutil.copy(folder / "in" / "c.wav", folder / "in" / f"worse-{NOT_UTF8}")
+    done = estimate(folder / "in", "--out", folder / "out", "--jobs", jobs, "--method", "phat")
+    assert done.returncode == 1
+    assert "4 of 6 recordings done" in done.stderr
+    assert r"/worse-bad\xff.wav cannot be read as audio" in done.stderr
+    written = (folder / "out" / f"{NOT_UTF8}.csv").read_text().splitlines()
+    assert written[1].startswith(str(folder / "in") + r"/bad\xff.wav,0,1,")
+    assert estimate(folder / "in" / NOT_UTF8, "--method", "phat").returncode == 0
+    command = [*COMMAND[:-1], "doctor", str(folder / "in" / NOT_UTF8)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "Traceback" not in found.stderr
+    assert r"bad\xff.wav" in found.stdout
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_link_to_nothing_and_an_unusable_rate_are_failures_that_are_named(folder: Path, many: bool) -> None:
+    (folder / "in" / "may" / "link.wav").symlink_to("gone.wav")
+    soundfile.write(folder / "in" / "may" / "slow.wav", 0.1 * delayed_noise(1.0, 500)[0].T, 500)
+    out = ("--out", folder / "out") if many else ()
+    done = estimate(folder / "in" / "may", *out, "--method", "phat")
+    assert done.returncode == 1
+    assert f"error: {folder}/in/may/link.wav is a link to gone.wav, which does not exist\n" in done.stderr
+    assert f"error: {folder}/in/may/slow.wav: a sample rate of 500 Hz is not usable" in done.stderr
+    assert ("2 of 4 recordings done" if many else "2 of 4 recordings failed") in done.stderr
