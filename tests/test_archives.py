@@ -1,11 +1,16 @@
 """Many recordings, one output each: nothing is lost by a damaged file, an interrupt or a second run."""
 
 import json
+import multiprocessing
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +19,7 @@ import soundfile
 
 from qkgcc import DelayEstimator, InputError
 from qkgcc.archives import Task, Work, run, tasks
+from qkgcc.audio import Recording
 from qkgcc.results import csv_text
 from signals import delayed_noise
 
@@ -70,29 +76,136 @@ def test_a_second_run_does_the_rest(folder: Path) -> None:
     assert (out / "a.wav.json").read_text() != "as it was"
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_an_interrupt_leaves_what_is_done_and_nothing_half_done(folder: Path, jobs: int) -> None:
+@pytest.fixture
+def many(folder: Path) -> Path:
+    """Forty recordings more, half a minute of work with one core."""
     sound = 0.1 * delayed_noise(2.0, 20 * 16000)[0].T
-    for i in range(40):
-        soundfile.write(folder / "in" / f"long-{i:02}.wav", sound, 16000)
-    out = folder / "out"
-    # As from a terminal: the signal goes to the workers, too.
-    arguments = [*COMMAND, str(folder / "in"), "--out", str(out), "--jobs", str(jobs)]
+    soundfile.write(folder / "in" / "long-00.wav", sound, 16000)
+    for i in range(1, 40):
+        (folder / "in" / f"long-{i:02}.wav").hardlink_to(folder / "in" / "long-00.wav")
+    return folder
+
+
+@contextmanager
+def at_work(folder: Path, *options: object) -> Iterator[subprocess.Popen[str]]:
+    """The command, when it has written the first of many."""
+    arguments = [*COMMAND, str(folder / "in"), "--out", str(folder / "out"), "--threads", "1", *map(str, options)]
     with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-        while not list(out.glob("long-*.csv")):
+        while not list((folder / "out").glob("long-*.csv")):
             assert process.poll() is None
             time.sleep(0.01)
-        os.killpg(process.pid, signal.SIGINT)
+        yield process
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    """Its workers."""
+    task = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    if not task.exists():
+        pytest.skip("no list of child processes here")
+    commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in task.read_text().split()}
+    return [pid for pid, command in commands.items() if b"spawn_main" in command]
+
+
+def running(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status")
+    return status.exists() and "State:\tZ" not in status.read_text()
+
+
+@pytest.mark.parametrize(
+    ("jobs", "number", "group"),
+    [
+        (1, signal.SIGINT, True),  # as from a terminal: the signal goes to the workers, too
+        (2, signal.SIGINT, True),
+        (2, signal.SIGINT, False),
+        (1, signal.SIGTERM, False),
+        (2, signal.SIGTERM, False),
+        (2, signal.SIGTERM, True),
+    ],
+)
+def test_an_interrupt_leaves_what_is_done_and_nothing_half_done(
+    many: Path, jobs: int, number: signal.Signals, group: bool
+) -> None:
+    out = many / "out"
+    with at_work(many, "--jobs", jobs) as process:
+        workers = children(process)
+        assert len(workers) == (jobs if jobs > 1 else 0)
+        (os.killpg if group else os.kill)(process.pid, number)
+        told = time.monotonic()
+        before = len(list(out.rglob("*.csv")))
         _, said = process.communicate(timeout=60)
+    assert time.monotonic() - told < 3
     assert process.returncode == 130
-    assert "--skip-existing goes on from here" in said
+    assert not any(running(pid) for pid in workers)
     assert "Traceback" not in said
-    written = sorted(out.glob("long-*.csv"))
-    assert 0 < len(written) < 40
+    written = sorted(out.rglob("*.csv"))
+    assert before <= len(written) <= before + 2 * jobs  # what was in hand, and a little time on the way
+    assert f"{len(written)} of 44 recordings done" in said
+    assert "--skip-existing goes on from here" in said
     assert {path.suffix for path in out.rglob("*") if path.is_file()} == {".csv"}
     assert not list(out.rglob(".*"))
-    lines = {len(path.read_text().splitlines()) for path in written}
-    assert len(lines) == 1  # each is whole
+    assert len({len(path.read_text().splitlines()) for path in out.glob("long-*.csv")}) == 1  # each is whole
+    for path in sorted((many / "in").glob("long-*.wav"))[len(written) + 2 :]:
+        path.unlink()
+    done = estimate(many / "in", "--out", out, "--jobs", jobs, "--skip-existing")
+    assert f"{len(written)} were there already" in done.stderr
+    assert "1 failed" in done.stderr
+
+
+def test_workers_end_with_their_parent(many: Path) -> None:
+    with at_work(many, "--jobs", 2) as process:
+        workers = children(process)
+        process.kill()
+        process.communicate(timeout=60)
+    end = time.monotonic() + 3
+    while any(running(pid) for pid in workers):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert len(list((many / "out").glob("long-*.csv"))) < 10
+
+
+def test_a_worker_that_dies_is_one_failure(many: Path) -> None:
+    for path in sorted((many / "in").glob("long-*.wav"))[12:]:
+        path.unlink()
+    with at_work(many, "--jobs", 2) as process:
+        os.kill(children(process)[0], signal.SIGKILL)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert re.search(r"error: .*/in/\S*\.wav: its worker died", said)
+    assert "14 of 16 recordings done" in said
+    assert "2 failed" in said
+    assert len(list((many / "out").rglob("*.csv"))) in (14, 15)  # it may have been killed as it told
+
+
+def deadly(recording: Recording) -> list[tuple[int, int]]:
+    """Pairs of channels, but for recordings b."""
+    if recording.name.endswith("b.wav"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [(0, 1)]
+
+
+def dies(recording: Recording) -> list[tuple[int, int]]:
+    raise ZeroDivisionError("nothing to divide by")
+
+
+@pytest.mark.parametrize(("pairs", "failed"), [(deadly, ["may/b.wav"]), (dies, ["a.wav", "may/a.wav", "may/b.wav"])])
+def test_what_a_recording_does_to_its_worker_the_others_do_not_feel(
+    folder: Path, pairs: Callable[[Recording], list[tuple[int, int]]], failed: list[str]
+) -> None:
+    given = tasks([(folder / "in", folder / "in" / n) for n in ("may/b.wav", "a.wav", "may/a.wav")], folder, "csv")
+    outcomes = list(run(given, Work({"method": "phat"}, pairs=pairs), jobs=2))
+    assert len(outcomes) == 3
+    errors = sorted(outcome.error for outcome in outcomes if outcome.error is not None)
+    assert [error.split(": ")[0] for error in errors] == [str(folder / "in" / name) for name in failed]
+    assert not multiprocessing.active_children()
+
+
+def test_leaving_early_ends_the_workers(many: Path) -> None:
+    given = [Task(path, many / f"{path.name}.csv") for path in sorted((many / "in").glob("long-*.wav"))]
+    outcomes = run(given, Work({"threads": 1}), jobs=2)
+    next(outcomes)
+    outcomes.close()  # type: ignore[attr-defined]
+    assert not multiprocessing.active_children()
+    assert len(list(many.glob("*.csv"))) < 5
 
 
 def test_what_cannot_be_is_said(folder: Path) -> None:
@@ -133,3 +246,35 @@ def test_silence_is_a_failure_that_is_named(folder: Path) -> None:
     (outcome,) = run([Task(folder / "half.wav", folder / "half.csv")], work)
     assert outcome.error is None
     assert outcome.warnings == (f"{folder / 'half.wav'}: channels 0 and 2 are silent, or one of them is",)
+
+
+NOT_UTF8 = os.fsdecode(b"bad\xff.wav")
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_name_that_is_no_text_is_a_name(folder: Path, jobs: int) -> None:
+    shutil.copy(folder / "in" / "a.wav", folder / "in" / NOT_UTF8)
+    shutil.copy(folder / "in" / "c.wav", folder / "in" / f"worse-{NOT_UTF8}")
+    done = estimate(folder / "in", "--out", folder / "out", "--jobs", jobs, "--method", "phat")
+    assert done.returncode == 1
+    assert "4 of 6 recordings done" in done.stderr
+    assert r"/worse-bad\xff.wav cannot be read as audio" in done.stderr
+    written = (folder / "out" / f"{NOT_UTF8}.csv").read_text().splitlines()
+    assert written[1].startswith(str(folder / "in") + r"/bad\xff.wav,0,1,")
+    assert estimate(folder / "in" / NOT_UTF8, "--method", "phat").returncode == 0
+    command = [*COMMAND[:-1], "doctor", str(folder / "in" / NOT_UTF8)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "Traceback" not in found.stderr
+    assert r"bad\xff.wav" in found.stdout
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_link_to_nothing_and_an_unusable_rate_are_failures_that_are_named(folder: Path, many: bool) -> None:
+    (folder / "in" / "may" / "link.wav").symlink_to("gone.wav")
+    soundfile.write(folder / "in" / "may" / "slow.wav", 0.1 * delayed_noise(1.0, 500)[0].T, 500)
+    out = ("--out", folder / "out") if many else ()
+    done = estimate(folder / "in" / "may", *out, "--method", "phat")
+    assert done.returncode == 1
+    assert f"error: {folder}/in/may/link.wav is a link to gone.wav, which does not exist\n" in done.stderr
+    assert f"error: {folder}/in/may/slow.wav: a sample rate of 500 Hz is not usable" in done.stderr
+    assert ("2 of 4 recordings done" if many else "2 of 4 recordings failed") in done.stderr

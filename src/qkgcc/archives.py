@@ -6,13 +6,10 @@ fails does not stop the others: after an interrupt, or when the damaged files ar
 
 from __future__ import annotations
 
-import multiprocessing
+import functools
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +17,10 @@ from typing import Any
 from qkgcc.audio import Recording, open_audio
 from qkgcc.errors import InputError
 from qkgcc.estimate import DelayEstimator
-from qkgcc.files import write_whole
+from qkgcc.files import shown, write_whole
+from qkgcc.interrupts import StopRequest
 from qkgcc.results import DelayEstimate, csv_text
+from qkgcc.workers import shared
 
 
 def first_two(recording: Recording) -> Sequence[tuple[int, int]]:
@@ -81,65 +80,66 @@ def tasks(inputs: Sequence[tuple[Path, Path]], folder: Path, format: str) -> lis
     return list({task.output: task for task in made}.values())
 
 
-def run(given: Sequence[Task], work: Work, jobs: int = 1) -> Iterator[Outcome]:
-    """Do the tasks, `jobs` at a time, and give their outcomes as they come. Leaving it early stops the workers."""
-    estimator = DelayEstimator(**work.estimator)  # what is wrong with it is said here, not by every worker
-    if jobs == 1:
-        for task in given:
-            yield _do(task, work, estimator)
-        return
-    others = set(multiprocessing.active_children())
-    context = multiprocessing.get_context("spawn")  # threads of the libraries do not survive a fork
-    with ProcessPoolExecutor(min(jobs, max(1, len(given))), context, _begin, (work, jobs)) as pool:
-        waiting: list[Future[Outcome]] = [pool.submit(_work, task) for task in given]
-        try:
-            for future in as_completed(waiting):
-                yield future.result()
-        except BrokenProcessPool:
-            raise InputError(
-                "a worker died, perhaps for want of memory: use fewer jobs, and skip what is written already"
-            ) from None
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in set(multiprocessing.active_children()) - others:
-                process.terminate()
+def run(given: Sequence[Task], work: Work, jobs: int = 1, stop: StopRequest | None = None) -> Iterator[Outcome]:
+    """Do the tasks, `jobs` at a time, and give their outcomes as they come. Leaving it early stops the workers.
+
+    Args:
+        stop: when it is asked, the outcomes end early, and there is one for every output that has been written.
+    """
+    stop = stop or StopRequest()
+    try:
+        with stop.at_once():
+            estimator = DelayEstimator(**work.estimator)  # what is wrong with it is said here, not by every worker
+        if jobs == 1:
+            do = functools.partial(_do, work=work, estimator=estimator)
+            for task in given:
+                if stop():
+                    return
+                yield do(task, stop)
+            return
+        for task, outcome in shared(given, _begin, (work, jobs), jobs, stop):
+            yield outcome or Outcome(task, error=f"{shown(task.source)}: {_DIED}")
+    except KeyboardInterrupt:
+        if not stop():
             raise
 
 
-_mine: tuple[Work, DelayEstimator]  # of a worker
+_DIED = "its worker died, perhaps for want of memory: try it again with fewer jobs, and skip what is written already"
 
 
-def _begin(work: Work, jobs: int) -> None:
-    global _mine
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the first process decides
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # half-written files are removed on the way out
+def _begin(work: Work, jobs: int) -> Callable[[Task, StopRequest], Outcome]:
+    """In a worker: what does a task there."""
     each = max(1, (os.cpu_count() or 1) // jobs)
     options = dict(work.estimator)
     options["threads"] = options.get("threads") or each
-    _mine = work, DelayEstimator(**options)
+    estimator = DelayEstimator(**options)
     if "torch" in sys.modules:
         import torch
 
         torch.set_num_threads(each)
+    return functools.partial(_do, work=work, estimator=estimator)
 
 
-def _work(task: Task) -> Outcome:
-    return _do(task, *_mine)
-
-
-def _do(task: Task, work: Work, estimator: DelayEstimator) -> Outcome:
+def _do(task: Task, stop: StopRequest, *, work: Work, estimator: DelayEstimator) -> Outcome:
+    """Whatever is wrong with one recording is its outcome, and no exception: the others are to be done."""
+    name = shown(task.source)
     try:
-        recording = open_audio(task.source, start=work.start, end=work.end)
-        answers = [estimator(recording.pick(pair)) for pair in work.pairs(recording)]
-        if not any(answer.summary.answered for answer in answers):
-            raise InputError(f"{task.source}: the channels are silent, or one of them is: there is no delay to find")
-        text = csv_text(answers) if work.format == "csv" else _json_text(answers, work.curve)
+        with stop.at_once():
+            recording = open_audio(task.source, start=work.start, end=work.end)
+            answers = [estimator(recording.pick(pair)) for pair in work.pairs(recording)]
+            if not any(answer.summary.answered for answer in answers):
+                raise InputError(f"{name}: the channels are silent, or one of them is: there is no delay to find")
+            text = csv_text(answers) if work.format == "csv" else _json_text(answers, work.curve)
         task.output.parent.mkdir(parents=True, exist_ok=True)
         write_whole(task.output, lambda target: target.write_text(text, newline="", encoding="utf-8"))
     except InputError as error:
-        return Outcome(task, error=str(error))
+        return Outcome(task, error=str(error) if str(error).startswith(name) else f"{name}: {error}")
     except OSError as error:
-        return Outcome(task, error=f"{task.source}: {error.strerror or error}")
+        return Outcome(task, error=f"{name}: {error.strerror or error}")
+    except MemoryError:
+        return Outcome(task, error=f"{name}: there is not enough memory for it; use fewer jobs")
+    except Exception as error:
+        return Outcome(task, error=f"{name}: {type(error).__name__}: {error}")
     several = len(answers) > 1
     warnings = [
         f"{answer.source}{f', channels {answer.channels[0]} and {answer.channels[1]}' if several else ''}: {warning}"
@@ -147,7 +147,7 @@ def _do(task: Task, work: Work, estimator: DelayEstimator) -> Outcome:
         for warning in answer.warnings
     ]
     silent = [answer.channels for answer in answers if not answer.summary.answered]
-    warnings += [f"{task.source}: channels {one} and {two} are silent, or one of them is" for one, two in silent]
+    warnings += [f"{name}: channels {one} and {two} are silent, or one of them is" for one, two in silent]
     return Outcome(task, recording.duration, warnings=tuple(warnings))
 
 

@@ -93,7 +93,7 @@ def open_audio(
         file = SoundFile(source)
         if sample_rate is not None and sample_rate != file.sample_rate:
             raise InputError(f"{file.name} is recorded at {file.sample_rate} Hz, not {sample_rate}: leave the rate out")
-        check_rate(file.sample_rate)
+        check_rate(file.sample_rate, file.name)
         first, last = _part(file.name, file.samples, file.sample_rate, start, end)
         return Recording(
             file.name,
@@ -315,14 +315,15 @@ def _part(name: str, samples: int, rate: int, start: float | None, end: float | 
     return first, last
 
 
-def check_rate(sample_rate: Any) -> int:
-    """The rate as a whole number."""
+def check_rate(sample_rate: Any, name: str | None = None) -> int:
+    """The rate as a whole number; of the file of that name."""
     try:
         rate = int(sample_rate)
     except (TypeError, ValueError):
         rate = 0
     if not 1000 <= rate <= 768_000 or rate != sample_rate:
+        where = "" if name is None else f"{name}: "
         raise InputError(
-            f"a sample rate of {sample_rate} Hz is not usable; expected a whole number from 1000 to 768000"
+            f"{where}a sample rate of {sample_rate} Hz is not usable; expected a whole number from 1000 to 768000"
         )
     return rate

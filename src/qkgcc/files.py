@@ -1,6 +1,7 @@
-"""Writing whole files or none."""
+"""Names that can be shown, and writing whole files or none."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -8,11 +9,20 @@ from pathlib import Path
 from qkgcc.errors import InputError
 
 
+def shown(path: str | Path) -> str:
+    """A file's name for messages and tables: bytes that are no letters stand there as numbers.
+
+    >>> shown("talk-" + b"\\xff".decode(errors="surrogateescape"))
+    'talk-\\\\xff'
+    """
+    return os.fsencode(path).decode(sys.getfilesystemencoding(), errors="backslashreplace")
+
+
 def write_whole(path: str | Path, write: Callable[[Path], object]) -> Path:
     """Let `write` fill a temporary file beside `path`, then put it in place; a fault leaves the old file as it was."""
     path = Path(path)
     if not path.parent.is_dir():
-        raise InputError(f"cannot write {path}: the folder {path.parent} does not exist")
+        raise InputError(f"cannot write {shown(path)}: the folder {shown(path.parent)} does not exist")
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
         os.close(handle)
@@ -26,7 +36,7 @@ def write_whole(path: str | Path, write: Callable[[Path], object]) -> Path:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+        raise InputError(f"cannot write {shown(path)}: {error.strerror or error}") from None
     return path
 
 

@@ -7,7 +7,8 @@ damaged, or be damaged, because somebody pressed Ctrl-C.
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,26 +36,57 @@ def interrupts_wait() -> Iterator[None]:
             handler(*held[0])
 
 
+_SAME = 0.5  # seconds: `timeout` sends its signal twice, once to the process and once to its group
+
+
+class StopRequest:
+    """Whether somebody has asked to stop. Long work looks between two of its steps."""
+
+    def __init__(self) -> None:
+        self._asked: float | None = None
+        self._open = False
+
+    def __call__(self) -> bool:
+        return self._asked is not None
+
+    def ask(self, *_: Any) -> None:
+        """The handler of a signal."""
+        now = time.monotonic()
+        if self._asked is None:
+            self._asked = now
+        if self._open or now - self._asked > _SAME:
+            self._open = False
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """A step that leaves nothing behind: a request is a `KeyboardInterrupt` in the middle of it."""
+        self._open = True
+        try:
+            self._check()
+            yield
+            self._check()  # C code that called back into Python may have dropped the exception
+        finally:
+            self._open = False
+
+    def _check(self) -> None:
+        if self():
+            raise KeyboardInterrupt
+
+
 @contextmanager
-def stop_requests() -> Iterator[Callable[[], bool]]:
+def stop_requests() -> Iterator[StopRequest]:
     """Within it the first Ctrl-C or SIGTERM only asks to stop, and the function that is given tells so.
 
     Long work looks between two of its steps, and stops with everything in order. A second Ctrl-C interrupts at once.
     """
-    asked = False
-
-    def ask(*_: Any) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-
+    stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
+        yield stop
         return
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop.ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: asked
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

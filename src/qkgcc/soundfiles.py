@@ -1,6 +1,7 @@
 """Sound files as soundfile reads them, with every way in which they can be broken said in one sentence."""
 
 import io
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.errors import InputError
+from qkgcc.files import shown
 from qkgcc.interrupts import interrupts_wait
 from qkgcc.truncation import missing_bytes, with_true_lengths
 
@@ -27,7 +29,7 @@ class SoundFile:
     def __init__(self, source: str | Path | BinaryIO) -> None:
         import soundfile
 
-        self.name, self._data = _named(source)
+        self.name, self._path, self._data = _named(source)
         size, head, tail = self._ends()
         if size == 0:
             raise InputError(f"{self.name} is empty (0 bytes)")
@@ -80,14 +82,17 @@ class SoundFile:
 
     def _open(self) -> Any:
         """What soundfile opens, from its beginning."""
-        return self.name if self._data is None else io.BytesIO(self._data)
+        if self._data is not None:
+            return io.BytesIO(self._data)
+        # Of a name, soundfile would encode the letters; it may have bytes that are none.
+        return str(self._path) if os.name == "nt" else os.fsencode(self._path)
 
     def _ends(self) -> tuple[int, bytes, bytes]:
         """Size, first and last bytes."""
         if self._data is not None:
             return len(self._data), self._data[:_END], self._data[-_END:]
         try:
-            with Path(self.name).open("rb") as file:
+            with self._path.open("rb") as file:
                 head = file.read(_END)
                 size = file.seek(0, io.SEEK_END)
                 file.seek(max(0, size - _END))
@@ -96,23 +101,27 @@ class SoundFile:
             raise InputError(f"{self.name} cannot be read: {error.strerror or error}") from None
 
 
-def _named(source: str | Path | BinaryIO) -> tuple[str, bytes | None]:
-    """A name for messages, and the content unless it can be read from the file of that name again and again."""
+def _named(source: str | Path | BinaryIO) -> tuple[str, Path, bytes | None]:
+    """A name for messages, a path, and the content unless it can be read from there again and again."""
     if not isinstance(source, (str, Path)):
-        return str(getattr(source, "name", "the stream")), with_true_lengths(source.read())
+        name = getattr(source, "name", "the stream")
+        return shown(name) if isinstance(name, str) else str(name), Path("-"), with_true_lengths(source.read())
     if str(source) == "-":
-        return "standard input", with_true_lengths(_standard_input())
+        return "standard input", Path("-"), with_true_lengths(_standard_input())
     path = Path(source)
+    name = shown(path)
     try:
         if path.is_dir():
-            raise InputError(f"{path} is a folder, not a recording")
+            raise InputError(f"{name} is a folder, not a recording")
         if not path.exists():
-            raise InputError(f"{path} does not exist")
+            if path.is_symlink():
+                raise InputError(f"{name} is a link to {shown(path.readlink())}, which does not exist")
+            raise InputError(f"{name} does not exist")
         if not path.is_file():  # a pipe: what has been read is gone
-            return str(path), with_true_lengths(path.read_bytes())
+            return name, path, with_true_lengths(path.read_bytes())
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
-    return str(path), None
+        raise InputError(f"{name} cannot be read: {error.strerror or error}") from None
+    return name, path, None
 
 
 def _standard_input() -> bytes:

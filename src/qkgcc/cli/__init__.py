@@ -71,9 +71,8 @@ def options(
 
 def main() -> None:
     """Run the command line; what a user can mend is one sentence, not a traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without Greek letters is no reason to stop
+    if isinstance(sys.stdout, io.TextIOWrapper):  # standard error shows such letters as numbers of its own accord
+        sys.stdout.reconfigure(errors="replace")  # a terminal without Greek letters is no reason to stop
     try:
         app()
     except (InputError, MissingExtraError) as error:

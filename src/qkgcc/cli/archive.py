@@ -9,10 +9,11 @@ from rich.progress import MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from qkgcc.archives import Outcome, Task, Work, run
 from qkgcc.cli.tables import progress_bar
 from qkgcc.errors import InputError
+from qkgcc.interrupts import stop_requests
 
 
 def archive(given: list[Task], work: Work, folder: Path, *, jobs: int, skip_existing: bool) -> None:
-    """Do it with a bar, say what fails, sum up; exit code 1 when something has failed."""
+    """Do it with a bar, say what fails, sum up, also after Ctrl-C or SIGTERM; exit code 1 when something has failed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -21,19 +22,22 @@ def archive(given: list[Task], work: Work, folder: Path, *, jobs: int, skip_exis
     done: list[Outcome] = []
     begun = time.monotonic()
     columns = MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn()
-    with progress_bar(*columns) as bar:
+    with stop_requests() as stop, progress_bar(*columns) as bar:
         shown = bar.add_task("recordings", total=len(left), rate="")
         try:
-            for outcome in run(left, work, jobs):
+            for outcome in run(left, work, jobs, stop):
                 done.append(outcome)
                 bar.update(shown, advance=1, rate=_rate(done, begun))
                 for text in (*outcome.warnings, *([] if outcome.error is None else [outcome.error])):
                     kind = "warning" if outcome.error is None else "error"
                     bar.console.print(f"{kind}: {text}", highlight=False, markup=False, soft_wrap=True)
+            interrupted = stop()
         except KeyboardInterrupt:
-            typer.echo(_summary(done, given, left, begun) + "; --skip-existing goes on from here", err=True)
-            raise
-    typer.echo(_summary(done, given, left, begun), err=True)
+            interrupted = True
+    hint = "; --skip-existing goes on from here" if interrupted else ""
+    typer.echo(_summary(done, given, left, begun) + hint, err=True)
+    if interrupted:
+        raise KeyboardInterrupt
     if any(outcome.error is not None for outcome in done):
         raise typer.Exit(1)
 

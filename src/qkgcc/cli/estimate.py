@@ -242,13 +242,18 @@ def _with_roots(files: list[Path]) -> list[tuple[Path, Path]]:
     sources: list[tuple[Path, Path]] = []
     for file in files:
         if file.is_dir():
-            found = sorted(p for p in file.rglob("*") if p.suffix.lower() in AUDIO_SUFFIXES and p.is_file())
+            found = sorted(p for p in file.rglob("*") if p.suffix.lower() in AUDIO_SUFFIXES and _is_recording(p))
             if not found:
                 raise InputError(f"the folder {file} holds no recordings")
             sources += [(file, source) for source in found]
         else:
             sources.append((file.parent, file))
     return sources
+
+
+def _is_recording(path: Path) -> bool:
+    """A file, or a link to one that is gone: left out, nobody would miss it."""
+    return path.is_file() or (path.is_symlink() and not path.exists())
 
 
 def _pairs(recording: Recording, channels: tuple[int, int], pairs: str | None) -> list[tuple[int, int]]:
