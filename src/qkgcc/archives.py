@@ -126,7 +126,8 @@ def _do(task: Task, stop: StopRequest, *, work: Work, estimator: DelayEstimator)
     try:
         with stop.at_once():
             recording = open_audio(task.source, start=work.start, end=work.end)
-            answers = [estimator(recording.pick(pair)) for pair in work.pairs(recording)]
+            curve = work.format == "json" and work.curve
+            answers = [estimator(recording.pick(pair), curve=curve) for pair in work.pairs(recording)]
             if not any(answer.summary.answered for answer in answers):
                 raise InputError(f"{name}: the channels are silent, or one of them is: there is no delay to find")
             text = csv_text(answers) if work.format == "csv" else _json_text(answers, work.curve)
