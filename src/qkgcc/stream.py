@@ -46,8 +46,10 @@ class DelayStream:
     """
 
     def __init__(self, estimator: DelayEstimator, sample_rate: int, *, lookahead: float = 0.0) -> None:
-        if not isinstance(lookahead, (int, float)) or not 0 <= lookahead <= 1:
-            raise InputError(f"the lookahead is {lookahead!r} s; expected 0 (answer at once) to 1 (all that counts)")
+        number = isinstance(lookahead, (int, float))
+        if not number or not 0 <= lookahead <= 1:
+            given = f"{lookahead:g}" if number else repr(lookahead)
+            raise InputError(f"the lookahead is {given} s; expected 0 (answer at once) to 1 (all that counts)")
         self.estimator = estimator
         self.sample_rate = check_rate(sample_rate)
         self.lookahead = lookahead
