@@ -119,7 +119,7 @@ def test_longer_kernels_are_left_to_numpy(tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds a steered, not the published QK-GCC"):
+    with pytest.raises(InputError, match="holds a steered network; expected qkgcc"):
         PublishedModel.load(WEIGHTS / "general-small.safetensors")
     _, path = saved(OPTIONS, tmp_path)
     model, delays = PublishedModel.load(path), np.array(OPTIONS.delays)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import scipy.fft
 
 from qkgcc import windows
-from qkgcc.card import Card
 from qkgcc.errors import InputError
-from qkgcc.inference import files, kernel, plain
-from qkgcc.inference.batches import Batches
+from qkgcc.inference import kernel, plain
 from qkgcc.inference.folding import fold
-from qkgcc.inference.shape import Shape
+from qkgcc.inference.light import LightModel, Weights
 from qkgcc.steering import check_delays, steering_matrix
 
 Floats32 = npt.NDArray[np.float32]
@@ -24,50 +20,18 @@ Floats32 = npt.NDArray[np.float32]
 _BOTH = np.array([[0, 1]], np.int32)
 
 
-class SteeredModel:
+class SteeredModel(LightModel):
     """Logits of any evenly spaced delays, and the weight that the network gives to each frequency."""
 
+    architecture = "steered"
     any_delay = any_frame = True
 
-    def __init__(
-        self,
-        card: Card,
-        weights: Mapping[str, npt.NDArray[Any]],
-        path: Path,
-        *,
-        threads: int | None = None,
-        compiled: bool | None = None,
-    ) -> None:
-        """Args:
-        path: where they are from, for messages.
-        threads: that share the frames of a batch; None: as many as there are cores. A single frame has one.
-        compiled: whether to run the compiled kernel; None: if it is there.
-        """
-        self.card = card
-        if self.card.architecture != "steered":
-            raise InputError(f"{path} holds a {self.card.architecture}, not a steered network")
-        try:
-            self._shape = Shape.of_card(self.card)
-            self._folded = fold(self._shape, weights)
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from None
-        self._batches = Batches(threads)
-        self._without = kernel.reason_against(kernel.fits(self._shape), compiled, path)
-        self._kernel = kernel.Kernel(self._shape, self._folded) if self._without is None else None
+    def _fold(self, weights: Weights) -> bool:
+        self._folded = fold(self._shape, weights)
+        return kernel.fits(self._shape)
 
-    @classmethod
-    def load(cls, path: Path, *, threads: int | None = None, compiled: bool | None = None) -> SteeredModel:
-        return cls(*files.read(path), path, threads=threads, compiled=compiled)
-
-    @property
-    def runner(self) -> str:
-        """What runs it here, and why where that is not the compiled kernel."""
-        return kernel.runner(self._kernel, self._without)
-
-    @property
-    def step(self) -> float:
-        """Samples between candidate delays."""
-        return float(self._shape.step)
+    def _compiled(self) -> kernel.Kernel:
+        return kernel.Kernel(self._shape, self._folded)
 
     def logits(self, frames: Floats32, bins: npt.NDArray[np.bool_] | None, delays: npt.NDArray[np.float64]) -> Floats32:
         """Shape: (batch, 2, n), (bins,), (L,) -> (batch, L); n up to the DFT's length, any where it is cut"""
@@ -114,11 +78,9 @@ class SteeredModel:
             raise InputError(f"frames have the shape {frames.shape}; expected (batch, 2, samples)")
         if not shape.window and frames.shape[-1] > shape.dft:
             raise InputError(f"frames of {frames.shape[-1]} samples are longer than the transform of {shape.dft}")
-        if bins is not None and bins.shape != (shape.bins,):
-            raise InputError(f"bins have the shape {bins.shape}; expected ({shape.bins},)")
+        usable = self._usable(bins)
         if not len(frames):
             return np.empty((0, len(pairs), count if what == "logits" else shape.rows), np.float32)
-        usable = np.ones(shape.bins, np.float32) if bins is None else bins.astype(np.float32)
         terms = int(usable.sum()) * shape.windows(frames.shape[-1])
         steering = steering_matrix(shape.dft, shape.pool, center, shape.step, count + 2 * shape.spare, terms)
 
@@ -143,7 +105,8 @@ class SteeredModel:
         pairs: npt.NDArray[np.int32],
     ) -> Floats32:
         if self._kernel is not None:
-            return self._kernel(spectra, usable, steering, pairs, what)
+            compiled: Floats32 = self._kernel(spectra, usable, steering, pairs, what)
+            return compiled
         # One by one: matrix products of several would round each by what stands beside it.
         of_pairs = [frame[None, :, pair] for frame in spectra for pair in pairs]
         found = [plain.evidence(self._shape, self._folded, one, usable) for one in of_pairs]

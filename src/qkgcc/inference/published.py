@@ -2,76 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import scipy.fft
 
-from qkgcc.card import Card
 from qkgcc.errors import InputError
-from qkgcc.inference import files, kernel, plain
-from qkgcc.inference.batches import Batches
+from qkgcc.inference import kernel, plain
 from qkgcc.inference.folding import fold_published
-from qkgcc.inference.shape import Shape
+from qkgcc.inference.light import LightModel, Weights
 
 Floats32 = npt.NDArray[np.float32]
 
 
-class PublishedModel:
+class PublishedModel(LightModel):
     """Logits of the delays that it was trained on."""
 
+    architecture = "qkgcc"
     any_delay = any_frame = False
 
-    def __init__(
-        self,
-        card: Card,
-        weights: Mapping[str, npt.NDArray[Any]],
-        path: Path,
-        *,
-        threads: int | None = None,
-        compiled: bool | None = None,
-    ) -> None:
-        """See `SteeredModel`."""
-        self.card = card
-        if card.architecture != "qkgcc":
-            raise InputError(f"{path} holds a {card.architecture}, not the published QK-GCC")
-        try:
-            self._shape = Shape.of_card(card)
-            self._folded = fold_published(self._shape, weights)
-            if len(self._folded.classes.bias) != len(card.delays):
-                raise InputError(f"{len(self._folded.classes.bias)} classes do not fit {len(card.delays)} delays")
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from None
-        self._batches = Batches(threads)
-        fits = kernel.fits_published(self._shape, self._folded)
-        self._without = kernel.reason_against(fits, compiled, path)
-        self._kernel = kernel.PublishedKernel(self._shape, self._folded) if self._without is None else None
+    def _fold(self, weights: Weights) -> bool:
+        self._folded = fold_published(self._shape, weights)
+        if len(self._folded.classes.bias) != len(self.card.delays):
+            raise InputError(f"{len(self._folded.classes.bias)} classes do not fit {len(self.card.delays)} delays")
+        return kernel.fits_published(self._shape, self._folded)
 
-    @classmethod
-    def load(cls, path: Path, *, threads: int | None = None, compiled: bool | None = None) -> PublishedModel:
-        return cls(*files.read(path), path, threads=threads, compiled=compiled)
-
-    @property
-    def runner(self) -> str:
-        """See `SteeredModel`."""
-        return kernel.runner(self._kernel, self._without)
-
-    @property
-    def step(self) -> float:
-        """Samples between candidate delays."""
-        return float(self._shape.step)
+    def _compiled(self) -> kernel.PublishedKernel:
+        return kernel.PublishedKernel(self._shape, self._folded)
 
     def logits(self, frames: Floats32, bins: npt.NDArray[np.bool_] | None, delays: npt.NDArray[np.float64]) -> Floats32:
         """Of those of the delays that it knows. Shape: (batch, 2, frame), (bins,), (L,) -> (batch, L)"""
         shape = self._shape
         if frames.ndim != 3 or frames.shape[1:] != (2, shape.frame):
             raise InputError(f"frames have the shape {frames.shape}; expected (batch, 2, {shape.frame})")
-        if bins is not None and bins.shape != (shape.bins,):
-            raise InputError(f"bins have the shape {bins.shape}; expected ({shape.bins},)")
-        usable = np.ones(shape.bins, np.float32) if bins is None else bins.astype(np.float32)
+        usable = self._usable(bins)
 
         def run(part: Floats32) -> Floats32:
             spectra = scipy.fft.rfft(part.astype(np.float32, copy=False), n=shape.dft)[:, None]

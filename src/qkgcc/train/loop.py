@@ -88,7 +88,7 @@ class Trainer:
                 config, banks, self.device, frame=options.frame, progress=progress
             )
             if config.teacher and self.data.taught is None:
-                taught = teacher.logits(config, self.data.frames, options)
+                taught = teacher.logits(config, self.data.frames)
                 self.data = dataclasses.replace(self.data, taught=taught)
         self.step, self.history, self.seconds = 0, list[dict[str, Any]](), 0.0
         self._loss_so_far = 0.0  # of an epoch that was cut off

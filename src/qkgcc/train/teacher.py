@@ -34,7 +34,7 @@ def checked(config: Config, options: Any) -> dict[str, Any]:
     return {"teacher": {"name": card.name, "weight": config.teacher_weight}}
 
 
-def logits(config: Config, frames: Tensor, options: Any) -> Tensor:
+def logits(config: Config, frames: Tensor) -> Tensor:
     """Of every pair, in half precision, on its device. Shape: (N, 2, frame) -> (N, classes)"""
     model: Any = checkpoint.load(config.teacher)[0].to(frames.device).eval()
     if hasattr(model, "folded"):

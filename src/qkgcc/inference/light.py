@@ -1,0 +1,84 @@
+"""What every network that runs without torch has: its file, its shape, and what runs it."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc.card import Card
+from qkgcc.errors import InputError
+from qkgcc.inference import files, kernel
+from qkgcc.inference.batches import Batches
+from qkgcc.inference.shape import Shape
+
+Floats32 = npt.NDArray[np.float32]
+Weights = Mapping[str, npt.NDArray[Any]]
+
+
+class LightModel(abc.ABC):
+    """Built from a card and weights; its kinds, `SteeredModel` and `PublishedModel`, fold and run them."""
+
+    architecture: ClassVar[str]
+
+    def __init__(
+        self,
+        card: Card,
+        weights: Weights,
+        path: Path,
+        *,
+        threads: int | None = None,
+        compiled: bool | None = None,
+    ) -> None:
+        """Args:
+        path: where they are from, for messages.
+        threads: that share the frames of a batch; None: as many as there are cores. A single frame has one.
+        compiled: whether to run the compiled kernel; None: if it is there.
+        """
+        if card.architecture != self.architecture:
+            raise InputError(f"{path} holds a {card.architecture} network; expected {self.architecture}")
+        self.card = card
+        self._batches = Batches(threads)
+        try:
+            self._shape = Shape.of_card(card)
+            fits = self._fold(weights)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+        self._without = kernel.reason_against(fits, compiled, path)
+        self._kernel = self._compiled() if self._without is None else None
+
+    @abc.abstractmethod
+    def _fold(self, weights: Weights) -> bool:
+        """Keep what is left of the weights to compute with, and say whether the compiled code has room for it."""
+
+    @abc.abstractmethod
+    def _compiled(self) -> Any:
+        """The network in the compiled code's layout."""
+
+    @classmethod
+    def load(cls, path: Path, *, threads: int | None = None, compiled: bool | None = None) -> Self:
+        card, weights = files.read(path)
+        return cls(card, weights, path, threads=threads, compiled=compiled)
+
+    @property
+    def runner(self) -> str:
+        """What runs it here, and why where that is not the compiled kernel."""
+        return kernel.runner(self._kernel, self._without)
+
+    @property
+    def step(self) -> float:
+        """Samples between candidate delays."""
+        return float(self._shape.step)
+
+    def _usable(self, bins: npt.NDArray[np.bool_] | None) -> Floats32:
+        """1 for each frequency that counts. Shape: (bins,) or None -> (bins,)"""
+        count = self._shape.bins
+        if bins is None:
+            return np.ones(count, np.float32)
+        if bins.shape != (count,):
+            raise InputError(f"bins have the shape {bins.shape}; expected ({count},)")
+        return bins.astype(np.float32)
