@@ -47,7 +47,7 @@ _LARGE = [
 BASES = {
     "paper": [],
     "large": _LARGE,
-    "taught": [*_LARGE, "teacher=src/qkgcc/weights/general.safetensors"],
+    "taught": [*_LARGE, "teacher=checkpoints/general-teacher.safetensors"],
     "general": [
         "distribution=general",
         "pairs=20000",
@@ -200,7 +200,7 @@ def save(rows: list[dict[str, Any]]) -> None:
     """Best designs first, law by law."""
     rows.sort(key=lambda one: (one["law"], one["epochs"], one["loss"]))
     notes = [
-        f"General: {BASES['general']}. Large: {BASES['large']}. Taught: the same, with `general` as the teacher. "
+        f"General: {BASES['general']}. Large: {BASES['large']}. Taught: the same, with `general-teacher` as the teacher. "
         "`loss` and `Acc@10cm` are of unseen pairs of the same law, best epoch; losses with another `target_width` are "
         "of other targets, only their Acc@10cm compares. `symmetric` is the mean with the mirrored answer of the "
         "swapped pair."

@@ -259,7 +259,7 @@ def test_a_network_is_taught_by_a_trained_one(tmp_path: Path, quick: Config) -> 
     assert checkpoint.load(tmp_path / "pupil" / BEST)[1].metrics["teacher"] == {"name": card.name, "weight": 1.0}
     with pytest.raises(InputError, match="cannot teach"):
         Trainer(dataclasses.replace(taught, options={**steered.options, "max_delay": 5}), tmp_path / "other")
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="which is not there: give its path"):
         Trainer(dataclasses.replace(taught, teacher=str(tmp_path / "nobody")), tmp_path / "nobodys")
 
 

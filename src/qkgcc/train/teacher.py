@@ -6,6 +6,7 @@ network can do that, so that they hold for both orders of the channels.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,11 @@ _BATCH = 512
 
 def checked(config: Config, options: Any) -> dict[str, Any]:
     """What a card remembers of its network's teacher; an `InputError` where it cannot teach this network."""
+    if not Path(config.teacher).is_file():
+        raise InputError(
+            f"{config.name} learns from the network {config.teacher}, which is not there: give its path with "
+            "--set teacher=PATH, or --set teacher= to learn without"
+        )
     _, card = checkpoint.load(config.teacher)
     scaling = "utterance" if config.distribution == "paper" else "frame"
     same = (card.sample_rate, card.frame, card.scaling) == (paper.SAMPLE_RATE, options.frame, scaling)
