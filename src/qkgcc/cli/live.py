@@ -35,7 +35,7 @@ def live(
     pcm.sample_bytes(raw)
     check_channels(NAME, of_channels, channels)
     stream = DelayStream(estimator, sample_rate, lookahead=lookahead)
-    show = _shown(format, curve)
+    show = frame_printer(format, curve)
     last: DelayEstimate | None = None
 
     def answered(answer: DelayEstimate) -> None:
@@ -55,30 +55,43 @@ def live(
         fault = error  # what was heard until then is answered as if a recording ended there
     answered(stream.flush())
     assert last is not None
+    conclude(last, heard, fault, table=format == "table")
+
+
+def conclude(last: DelayEstimate, heard: int, fault: BaseException | None, *, table: bool) -> None:
+    """What is to be said when the sound has ended, and the exit code.
+
+    Args:
+        last: answer, of the flush.
+        heard: samples.
+        fault: why it ended, if not as it should.
+        table: whether the one delay of all frames is printed.
+    """
     if last.summary.answered:
-        if format == "table":
+        if table:
             typer.echo(summary_line(last))
         for warning in last.warnings:
-            typer.echo(f"warning: {NAME}: {warning}", err=True)
+            typer.echo(f"warning: {last.source}: {warning}", err=True)
     if isinstance(fault, InputError) and last.summary.answered:
         typer.echo(f"error: {fault}", err=True)
         raise typer.Exit(1)
     if fault is not None:
         raise fault
     if not heard:
-        raise InputError(f"{NAME} is empty (0 bytes)")
+        raise InputError(f"{last.source} is empty (0 bytes)")
     if not last.summary.frames:
         raise InputError(
-            f"{NAME} has {heard} samples ({heard / sample_rate:.3f} s), less than a frame: record longer, or give a "
-            "shorter --frame"
+            f"{last.source} has {heard} samples ({heard / last.sample_rate:.3f} s), less than a frame: record longer, "
+            "or give a shorter --frame"
         )
     if not last.summary.answered:
+        first, second = last.channels
         raise InputError(
-            f"{NAME}: channels {channels[0]} and {channels[1]} are silent, or one of them is: there is no delay to find"
+            f"{last.source}: channels {first} and {second} are silent, or one of them is: there is no delay to find"
         )
 
 
-def _shown(format: str, curve: bool) -> Callable[[DelayEstimate], None]:
+def frame_printer(format: str, curve: bool) -> Callable[[DelayEstimate], None]:
     """What prints frames, the heading before the first of them."""
     first = True
 

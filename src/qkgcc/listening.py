@@ -1,0 +1,216 @@
+"""Listening: blocks from a `capture.Source` to a recording and to whatever answers, with an eye on the clock.
+
+    blocks -> `Recorder` (all of them) -> `Analysis` (as long as it keeps up) -> shown
+
+An analysis that falls behind would answer later and later. When `BEHIND` seconds wait, the oldest blocks are silence to
+it, and are counted as overruns; the recording has them.
+"""
+
+from __future__ import annotations
+
+import collections
+import time
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc.capture import Block, Block32, Source
+from qkgcc.errors import InputError
+from qkgcc.recorder import Recorder
+
+BEHIND = 0.5
+"""Seconds of sound that may wait for an analysis before some are left out."""
+METER = 0.1
+"""Seconds that a level is about."""
+
+_TICK = 0.05  # seconds that nothing comes, after which a view is drawn anyway, and a request to stop is seen
+_ZEROS = 1.0  # seconds of silence that are made at once
+
+Floats = npt.NDArray[np.float64]
+
+
+class Answer(Protocol):
+    """Frames that were answered."""
+
+    @property
+    def times(self) -> Floats:
+        """(T,) centres in seconds."""
+
+
+A_co = TypeVar("A_co", bound=Answer, covariant=True)
+A = TypeVar("A", bound=Answer)
+
+
+class Analysis(Protocol[A_co]):
+    """From blocks to answers, such as a `DelayStream`."""
+
+    @property
+    def frame(self) -> float:
+        """Seconds of a frame."""
+
+    @property
+    def latency(self) -> float:
+        """Seconds after the last sample of a frame until it is answered, at most, without those of a block."""
+
+    def push(self, block: Block32) -> A_co:
+        """The frames that are complete with this block, perhaps none. Shape: (picked channels, n)"""
+
+    def flush(self) -> A_co:
+        """The rest, at the end."""
+
+
+class Session(Generic[A]):
+    """One time of listening, and what there is to say of it at any moment.
+
+    Args:
+        channels: of the source, those that the analysis hears.
+        seconds: of sound after which it ends; by default when the source does, or somebody stops it.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        analysis: Analysis[A],
+        channels: Sequence[int],
+        *,
+        recorder: Recorder | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        self.source, self.analysis, self.recorder = source, analysis, recorder
+        self.channels = list(channels)
+        self._last = None if seconds is None else round(seconds * source.sample_rate)
+        self.samples = 0
+        """Heard until now, with those that were lost."""
+        self.frames = 0
+        self.behind = 0
+        """Blocks that the analysis did not get, because it was too slow."""
+        self.latencies: collections.deque[float] = collections.deque(maxlen=1000)
+        """Seconds from the last sample of a frame until it was shown, of the last ones."""
+        recent = max(1, round(METER * source.sample_rate / source.block))
+        self._power: collections.deque[Floats] = collections.deque(maxlen=recent)
+        self._work: collections.deque[tuple[float, float]] = collections.deque(maxlen=200)
+        self._busy = 0.0
+        self._newest: float | None = None  # when the last sample of the newest frame was heard, until it is shown
+
+    @property
+    def seconds(self) -> float:
+        """Heard until now."""
+        return self.samples / self.source.sample_rate
+
+    @property
+    def overruns(self) -> int:
+        """Blocks that were lost: by the sound card, on the way, or to an analysis that was too slow."""
+        return self.source.overruns + self.behind
+
+    @property
+    def levels(self) -> Floats:
+        """RMS of the channels that are heard, just now (full scale = 1). Shape: (channels,)"""
+        return np.sqrt(np.mean(self._power, axis=0)) if self._power else np.zeros(len(self.channels))
+
+    @property
+    def load(self) -> float:
+        """Time that the analysis takes of the last two seconds or so, as a share: at 1 it can just keep up."""
+        heard = sum(seconds for seconds, _ in self._work)
+        return sum(busy for _, busy in self._work) / heard if heard else 0.0
+
+    @property
+    def mean_load(self) -> float:
+        """The same from the beginning."""
+        return self._busy / self.seconds if self.samples else 0.0
+
+    def run(self, stop: Callable[[], bool], show: Callable[[A], object], tick: Callable[[], object]) -> None:
+        """Listen until the source ends, its `seconds` are over, or `stop()`. What was heard by then is answered.
+
+        Args:
+            show: called with the answer for each block that completed frames.
+            tick: called many times a second, whatever happens; it may draw.
+        """
+        try:
+            with self.source:
+                while not stop() and self.samples != self._last:
+                    blocks = self.source.take(_TICK)
+                    if blocks is None:
+                        break
+                    self._hear(blocks, show)
+                    tick()
+            self._show(self.analysis.flush(), None, show)
+            tick()
+        finally:
+            if self.recorder is not None:
+                self.recorder.close()
+
+    def shown(self) -> None:
+        """The newest frame is in front of whoever waits for it."""
+        if self._newest is not None and self.source.live:
+            self.latencies.append(time.monotonic() - self._newest)
+        self._newest = None
+
+    def _hear(self, blocks: list[Block], show: Callable[[A], object]) -> None:
+        waiting = sum(block.samples.shape[1] for block in blocks)
+        for block in blocks:
+            late = self.source.live and waiting > BEHIND * self.source.sample_rate
+            waiting -= block.samples.shape[1]
+            self._silence(block.lost, show)
+            samples = self._kept(block.samples)
+            if self.recorder is not None:
+                self.recorder.write(samples)
+            self.samples += samples.shape[1]
+            self.behind += late
+            picked = samples[self.channels]
+            self._power.append(np.mean(np.square(picked, dtype=np.float64), axis=1) if picked.size else self.levels**2)
+            self._push(np.zeros_like(picked) if late else picked, block.at, show)
+
+    def _silence(self, count: int, show: Callable[[A], object]) -> None:
+        """What was lost."""
+        while count:
+            part = self._kept(np.zeros((self.source.channels, min(count, round(_ZEROS * self.source.sample_rate)))))
+            if not part.shape[1]:
+                return
+            if self.recorder is not None:
+                self.recorder.write(part)
+            self.samples += part.shape[1]
+            count -= part.shape[1]
+            self._push(part[self.channels], None, show)
+
+    def _push(self, picked: Block32, at: float | None, show: Callable[[A], object]) -> None:
+        begin = time.perf_counter()
+        answer = self.analysis.push(picked)
+        busy = time.perf_counter() - begin
+        self._busy += busy
+        self._work.append((picked.shape[1] / self.source.sample_rate, busy))
+        self._show(answer, at, show)
+
+    def _show(self, answer: A, at: float | None, show: Callable[[A], object]) -> None:
+        if not len(answer.times):
+            return
+        self.frames += len(answer.times)
+        if at is not None and self.source.live:
+            end = float(answer.times[-1]) + self.analysis.frame / 2
+            self._newest = at - (self.seconds - end) / self.source.speed
+        show(answer)
+
+    def _kept(self, samples: npt.NDArray[np.floating]) -> Block32:
+        """Up to the end of the `seconds` asked for."""
+        left = samples.shape[1] if self._last is None else self._last - self.samples
+        return samples[:, :left].astype(np.float32, copy=False)
+
+
+def picked_channels(text: str | None, count: int) -> list[int]:
+    """The channels that `--channels 1,2,3,4` names; without it the first ones.
+
+    >>> picked_channels("3, 2", 2), picked_channels(None, 4)
+    ([3, 2], [0, 1, 2, 3])
+    """
+    if text is None:
+        return list(range(count))
+    parts = text.replace(",", " ").split()
+    if not parts or not all(part.isdecimal() for part in parts):
+        raise InputError(f"--channels {text}: expected numbers from 0 on, such as 0,1")
+    chosen = [int(part) for part in parts]
+    if len(chosen) != count:
+        raise InputError(f"--channels {text} names {len(chosen)}; {count} are needed, in their order")
+    if len(set(chosen)) < count:
+        raise InputError(f"--channels {text}: every channel once")
+    return chosen
