@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.errors import InputError
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -42,12 +44,22 @@ class State(NamedTuple):
 class Motion:
     """How sources move."""
 
-    speed: float = 12.0
+    speed: float = 20.0
     """Degrees a second: how fast they usually are."""
+    walking: float = 0.0
+    """Part of its speed that is added to it, in squares: who walks turns and stops, and who rests mostly stays."""
     memory: float = 1.0
     """Seconds after which they have usually changed it."""
     widest: float = 25.0
     """Degrees: the most that a direction spreads while nobody hears it."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.speed <= 720:
+            raise InputError(f"a usual speed of {self.speed:g} degrees a second; expected more than 0, up to 720")
+        if not 0 < self.memory < math.inf:
+            raise InputError(f"velocities remembered for {self.memory:g} s; expected seconds, more than 0")
+        if not 1 <= self.widest <= 90:
+            raise InputError(f"a widest spread of {self.widest:g} degrees; expected 1 to 90")
 
     def after(self, seconds: float) -> tuple[Floats, Floats]:
         """What `seconds` make of position and velocity, F, and the covariance that they add, Q. (2, 2) each"""
@@ -65,7 +77,8 @@ class Motion:
 
     def predict(self, state: State, seconds: float) -> State:
         step, noise = self.after(seconds)
-        covariance = step @ state.covariance @ step.T + noise
+        faster = 1 + np.sum(state.velocity**2, axis=-1) * (self.walking / math.radians(self.speed)) ** 2
+        covariance = step @ state.covariance @ step.T + noise * faster[..., None, None]
         # Beyond `widest`, both are scaled alike: the two stay a covariance, and a direction never knows nothing.
         wide = np.sqrt(np.minimum(1.0, math.radians(self.widest) ** 2 / covariance[..., 0, 0]))[..., None]
         scale = np.concatenate([wide, np.ones_like(wide)], axis=-1)

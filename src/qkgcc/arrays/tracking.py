@@ -43,13 +43,19 @@ BEGINNING = 0.05
 """Probability that such a candidate is a source."""
 CONFIRMED, LOST = 0.9, 0.03
 """Probabilities of existence at which a candidate becomes a track, and a track ends."""
-PATIENCE = 1.5
+PATIENCE = 4.0
 """Seconds that a candidate has to become a track."""
+ASIDE = 15.0
+"""Degrees from where a track fell silent at which it may speak again, however short the pause; more if it walked."""
+PACING = 2.0
+"""Seconds over which the usual pace of a source is taken."""
 TOGETHER = 1.0
 """Seconds that two tracks in one direction stay two: so long may a crossing take."""
 
+_ONE, _OTHER, _AROUND = np.cos(np.radians([8.0, 10.0, 12.0]))  # tracks in one direction; another source; its mass
 _MOST = 12  # candidates and tracks; the least probable candidate gives way
-_STRONGEST = 8.0  # evidence of one frame for a track, at most: frames can be wrong together
+_LATE = 0.3  # seconds that a track seems to speak for after it ceased to
+_STRONGEST = 20.0  # evidence of one frame for a track, at most: frames can be wrong together
 
 Floats = npt.NDArray[np.float64]
 
@@ -122,7 +128,7 @@ class Tracker:
         seconds_per_frame: float,
         *,
         frame_seconds: float = 0.128,
-        error: float = 5.0,
+        error: float = 3.0,
         motion: Motion | None = None,
     ) -> None:
         self.grid = _checked_grid(grid)
@@ -148,6 +154,8 @@ class Tracker:
         self._ids: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)  # 0: a candidate
         self._born: Floats = np.empty(0)
         self._evidence: Floats = np.empty(0)
+        self._heard: Floats = np.empty(0)  # when it last spoke
+        self._pace: Floats = np.empty(0)  # radians a second, while it spoke
         self._together: dict[tuple[int, int], float] = {}  # since when two ids have been in one direction
 
     def copy(self) -> Tracker:
@@ -183,7 +191,7 @@ class Tracker:
         cosine = keep.direction @ self.grid.T
         near = np.exp((cosine - 1) / (variance + self._error)[:, None])
         near *= len(self.grid) / near.sum(axis=1, keepdims=True)
-        speaks = self._belief[:, 2]
+        speaks = self._belief[:, 2].copy()
         fits = near * weights
         fit = reliability * fits.sum(axis=1) + (1 - reliability)
         total = CLUTTER + speaks @ fit
@@ -196,6 +204,7 @@ class Tracker:
             self._belief[:, 2] *= self._evidence
             self._belief /= self._belief.sum(axis=1, keepdims=True)
             self._correct(reliability * fits * (speaks / total)[:, None], cosine)
+            self._remember()
         explained = CLUTTER + speaks @ near
         return np.asarray(reliability * weights * CLUTTER / explained)
 
@@ -214,6 +223,13 @@ class Tracker:
         direction, velocity = moved(keep.direction, way, keep.velocity + faster)
         self._keep = State(direction, velocity, covariance)
 
+    def _remember(self) -> None:
+        """When each spoke last, and how fast it usually goes."""
+        speaks = self._belief[:, 2] > 0.5
+        pace = np.linalg.norm(self._keep.velocity, axis=1)
+        self._heard = np.where(speaks, self._time, self._heard)
+        self._pace = np.where(speaks, self._pace + self.seconds_per_frame / PACING * (pace - self._pace), self._pace)
+
     def _end(self) -> None:
         alive = 1 - self._belief[:, 0]
         waited = (self._time or 0.0) - self._born
@@ -225,10 +241,9 @@ class Tracker:
         """A candidate at the peak of what no track explains, if there is enough of it."""
         peak = self.grid[int(np.argmax(unexplained))]
         near = unexplained * np.exp((self.grid @ peak - 1) / self._error)
-        reach = 2.5 * math.sqrt(self._error)
-        if unexplained[self.grid @ peak > math.cos(reach)].sum() < UNEXPLAINED:
+        if unexplained[self.grid @ peak > _AROUND].sum() < UNEXPLAINED:
             return
-        if len(self._ids) and (self._keep.direction @ peak).max() > math.cos(2 * math.sqrt(self._error)):
+        if len(self._ids) and (self._keep.direction @ peak).max() > _OTHER:
             return
         candidates = np.flatnonzero(self._ids == 0)
         if len(self._ids) >= _MOST:
@@ -247,17 +262,28 @@ class Tracker:
         self._ids = np.append(self._ids, 0)
         self._born = np.append(self._born, self._time)
         self._evidence = np.append(self._evidence, 1.0)
+        self._heard = np.append(self._heard, self._time)
+        self._pace = np.append(self._pace, 0.0)
 
     def _confirm(self) -> None:
-        new = np.flatnonzero((self._ids == 0) & (self._belief[:, 0] < 1 - CONFIRMED))
-        self._ids = self._ids.copy()
-        self._ids[new] = self._next + np.arange(len(new))
-        self._next += len(new)
+        """Candidates that are sources get an id: that of one who fell silent as far away as it may have walked."""
+        for new in np.flatnonzero((self._ids == 0) & (self._belief[:, 0] < 1 - CONFIRMED)).tolist():
+            silent = np.maximum(self._born[new] - self._heard, 0.0)
+            away = np.arccos(np.clip(self._keep.direction @ self._keep.direction[new], -1, 1))
+            likely = (self._ids > 0) & (self._belief[:, 2] < 0.5) & (self._heard < self._born[new] + _LATE)
+            away[~likely | (away > math.radians(ASIDE) + silent * self._pace)] = np.inf
+            old = int(np.argmin(away))
+            self._ids = self._ids.copy()
+            if math.isfinite(away[old]):
+                self._ids[new], self._ids[old] = self._ids[old], -1  # it goes on as the other
+            else:
+                self._ids[new] = self._next
+                self._next += 1
+        self._select(self._ids >= 0)
 
     def _merge(self) -> None:
         """Of tracks that stay in one direction, the older goes on; a candidate where a track is, is none."""
-        close = 1.5 * math.sqrt(self._error)
-        near = np.argwhere(np.triu(self._keep.direction @ self._keep.direction.T > math.cos(close), 1))
+        near = np.argwhere(np.triu(self._keep.direction @ self._keep.direction.T > _ONE, 1))
         kept = np.ones(len(self._ids), dtype=bool)
         now, together = self._time or 0.0, {}
         for first, second in near.tolist():
@@ -278,6 +304,7 @@ class Tracker:
             return
         self._keep, self._belief = self._keep.part(kept), self._belief[kept]
         self._ids, self._born, self._evidence = self._ids[kept], self._born[kept], self._evidence[kept]
+        self._heard, self._pace = self._heard[kept], self._pace[kept]
 
     def _tracks(self) -> list[Track]:
         assert self._time is not None
