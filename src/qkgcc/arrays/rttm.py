@@ -1,0 +1,93 @@
+"""Tracks as rows: who speaks when, in the Rich Transcription Time Marked form, and where, moment by moment.
+
+    SPEAKER meeting 1 3.200 1.408 <NA> <NA> 2 <NA> <NA>
+
+is track 2 in the recording `meeting`, which speaks from 3.2 s on for 1.408 s. RTTM has no place for directions; they
+are in `rows` (for CSV and JSON).
+
+NIST, "The 2009 (RT-09) Rich Transcription Meeting Recognition Evaluation Plan", 2009.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from qkgcc.arrays.tracking import Track
+from qkgcc.errors import InputError
+
+COLUMNS = ("time", "track", "azimuth", "elevation", "spread", "probability", "speaking", "active")
+"""Of the rows: seconds, id, degrees, degrees, degrees, and what is probable from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A time in which a track speaks, in seconds, and the middle of where, in degrees."""
+
+    id: int
+    start: float
+    duration: float
+    azimuth: float
+    elevation: float
+
+
+def rows(tracks: Iterable[Track]) -> list[dict[str, float | int | bool]]:
+    """One row for each moment of each track, by time and id, with the names of `COLUMNS`."""
+    ordered = sorted(tracks, key=lambda track: (track.time, track.id))
+    return [
+        {
+            "time": round(track.time, 4),
+            "track": track.id,
+            "azimuth": round(track.azimuth, 2) % 360,
+            "elevation": round(track.elevation, 2) + 0.0,
+            "spread": round(track.spread, 2),
+            "probability": round(track.probability, 4),
+            "speaking": round(track.speaking, 4),
+            "active": track.active,
+        }
+        for track in ordered
+    ]
+
+
+def segments(tracks: Iterable[Track], seconds_per_frame: float, *, pause: float = 0.3) -> list[Segment]:
+    """The times in which tracks speak, by their beginnings.
+
+    Args:
+        tracks: moments of any tracks; the time of each is the middle of what its frame adds.
+        seconds_per_frame: that each moment stands for.
+        pause: seconds of silence that do not end a segment.
+    """
+    if not seconds_per_frame > 0:
+        raise InputError(f"frames of {seconds_per_frame:g} s; expected seconds from one to the next, such as 0.064")
+    runs: dict[int, list[list[Track]]] = {}
+    for track in sorted(tracks, key=lambda track: track.time):
+        if track.active:
+            own = runs.setdefault(track.id, [])
+            # A hair more: times are sums of steps that binary numbers only come near to.
+            if own and track.time - own[-1][-1].time <= pause + seconds_per_frame * 1.001:
+                own[-1].append(track)
+            else:
+                own.append([track])
+    found = [_segment(run, seconds_per_frame) for own in runs.values() for run in own]
+    return sorted(found, key=lambda segment: (segment.start, segment.id))
+
+
+def _segment(run: list[Track], seconds_per_frame: float) -> Segment:
+    mean = np.mean([track.direction for track in run], axis=0)
+    azimuth = float(np.degrees(np.arctan2(mean[1], mean[0]))) % 360
+    elevation = float(np.degrees(np.arctan2(mean[2], np.hypot(mean[0], mean[1]))))
+    start = max(0.0, run[0].time - seconds_per_frame / 2)
+    return Segment(run[0].id, start, run[-1].time + seconds_per_frame / 2 - start, azimuth, elevation)
+
+
+def rttm(found: Iterable[Segment], name: str) -> list[str]:
+    """Lines of an RTTM file about the recording `name`.
+
+    >>> rttm([Segment(2, 3.2, 1.408, 90.0, 0.0)], "meeting")
+    ['SPEAKER meeting 1 3.200 1.408 <NA> <NA> 2 <NA> <NA>']
+    """
+    if not name or name.split() != [name]:
+        raise InputError(f"the name {name!r} cannot stand in an RTTM file, whose fields end at spaces: use one without")
+    return [f"SPEAKER {name} 1 {one.start:.3f} {one.duration:.3f} <NA> <NA> {one.id} <NA> <NA>" for one in found]

@@ -1,0 +1,143 @@
+"""Tracks of a whole recording, with what came after each moment: smoothed, joined, and without those too short to be.
+
+Backward over the states that the filter left, Rauch's, Tung's and Striebel's recursion, in the tangent plane of each
+prediction: with the filtered state x, its covariance P, the motion F and the prediction (x', P') of the next moment,
+
+    J = P F' / P',   x_s[t] = x[t] + J (x_s[t+1] - x'),   P_s[t] = P[t] + J (P_s[t+1] - P') J'.
+
+Whether a source speaks is smoothed by forward-backward over the evidence of the frames. A track that ended where
+another began soon after is one source, whose id is the first one's.
+
+H. E. Rauch, F. Tung, C. T. Striebel, "Maximum likelihood estimates of linear dynamic systems", AIAA J. 3(8), 1965.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from qkgcc.arrays.motion import Motion, State, angle_between, moved, way_to
+from qkgcc.arrays.tracking import PAUSE, SPEAKING, Track
+from qkgcc.errors import InputError
+
+GAP = 5.0
+"""Seconds of silence over which two tracks are joined, at most."""
+NEAR = 15.0
+"""Degrees between the end of one and the beginning of the other, at most."""
+SHORTEST = 0.5
+"""Seconds that a source speaks in all; what is shorter was none."""
+
+Floats = npt.NDArray[np.float64]
+Trajectory = list[Track]
+"""One source, moment by moment."""
+
+
+def smooth(history: Iterable[tuple[float, Sequence[Track]]], motion: Motion | None = None) -> list[Trajectory]:
+    """The sources of a recording, by id, each from its first word to its last.
+
+    Args:
+        history: times of all frames and what `Tracker.update` answered.
+        motion: that of the tracker.
+    """
+    frames = list(history)
+    times = [time for time, _ in frames]
+    if any(later <= earlier for earlier, later in itertools.pairwise(times)):
+        raise InputError("the times of a history must rise: give one recording at a time, in order")
+    by_id: dict[int, Trajectory] = {}
+    for _, tracks in frames:
+        for track in tracks:
+            by_id.setdefault(track.id, []).append(track)
+    step = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
+    smoothed = [_smoothed(track, times, motion or Motion()) for _, track in sorted(by_id.items())]
+    joined = _joined([trimmed for one in smoothed if (trimmed := _trimmed(one))])
+    return [one for one in joined if step * sum(moment.active for moment in one) >= SHORTEST]
+
+
+def _smoothed(track: Trajectory, times: Sequence[float], motion: Motion) -> Trajectory:
+    states = _backward(track, motion)
+    speaking = _speaking(track)
+    later = [
+        dataclasses.replace(moment, state=state, speaking=float(speech * moment.probability))
+        for moment, state, speech in zip(track, states, speaking, strict=True)
+    ]
+    first = later[0]
+    # Before it was known to be a track it was a candidate, of which nothing is kept but when it began.
+    before = [time for time in times if first.born <= time < first.time]
+    states_before = [_back(first.state, first.time - time, motion) for time in before]
+    earlier = [dataclasses.replace(first, time=t, state=s) for t, s in zip(before, states_before, strict=True)]
+    return earlier + later
+
+
+def _back(state: State, seconds: float, motion: Motion) -> State:
+    """Where something was, some seconds ago: as if it had come from where it goes."""
+    past = motion.predict(state._replace(velocity=-state.velocity), seconds)
+    return past._replace(velocity=-past.velocity)
+
+
+def _backward(track: Trajectory, motion: Motion) -> list[State]:
+    states = [track[-1].state]
+    for now, then in zip(track[-2::-1], track[:0:-1], strict=True):
+        seconds = then.time - now.time
+        predicted, (step, _) = motion.predict(now.state, seconds), motion.after(seconds)
+        known, after = now.state.covariance, states[-1]
+        back = known @ step.T @ np.linalg.inv(predicted.covariance)
+        _, velocity = moved(after.direction, way_to(after.direction, predicted.direction), after.velocity)
+        missed = np.stack([way_to(predicted.direction, after.direction), velocity - predicted.velocity])
+        # The correction is a pair of tangent vectors at the prediction; carried to where the source was.
+        home = way_to(predicted.direction, now.state.direction)
+        correction = [moved(predicted.direction, home, part)[1] for part in back @ missed]
+        direction, velocity = moved(now.state.direction, correction[0], now.state.velocity + correction[1])
+        states.append(State(direction, velocity, known + back @ (after.covariance - predicted.covariance) @ back.T))
+    return states[::-1]
+
+
+def _speaking(track: Trajectory) -> Floats:
+    """Probability of speech at each moment of one that is there: forward and backward. Shape: (T,)"""
+    evidence = np.array([[1.0, moment.evidence] for moment in track])
+    steps = [_transition(round(b.time - a.time, 6)) for a, b in itertools.pairwise(track)]
+    forward, backward = [evidence[0] * [0.1, 0.9]], [np.ones(2)]
+    for step, seen in zip(steps, evidence[1:], strict=True):
+        forward.append(_normed((forward[-1] @ step) * seen))
+    for step, seen in zip(steps[::-1], evidence[:0:-1], strict=True):
+        backward.append(_normed(step @ (seen * backward[-1])))
+    both = np.array(forward) * np.array(backward[::-1])
+    return np.asarray(both[:, 1] / both.sum(axis=1))
+
+
+def _normed(values: Floats) -> Floats:
+    return np.asarray(values / values.sum())
+
+
+@functools.lru_cache(maxsize=64)
+def _transition(seconds: float) -> Floats:
+    """Of silent and speaking. (from, to)"""
+    rates = np.array([[-1 / PAUSE, 1 / PAUSE], [1 / SPEAKING, -1 / SPEAKING]])
+    return np.asarray(scipy.linalg.expm(rates * seconds))
+
+
+def _trimmed(track: Trajectory) -> Trajectory:
+    heard = [number for number, moment in enumerate(track) if moment.active]
+    return track[heard[0] : heard[-1] + 1] if heard else []
+
+
+def _joined(tracks: list[Trajectory]) -> list[Trajectory]:
+    """Pieces of one source put together, the nearest first."""
+    tracks = list(tracks)
+    while True:
+        fits = [
+            (angle, a, b)
+            for a, b in itertools.permutations(range(len(tracks)), 2)
+            if 0 < tracks[b][0].time - tracks[a][-1].time <= GAP
+            and (angle := float(angle_between(tracks[a][-1].direction, tracks[b][0].direction))) <= NEAR
+        ]
+        if not fits:
+            return tracks
+        _, a, b = min(fits)
+        tracks[a] = tracks[a] + [dataclasses.replace(moment, id=tracks[a][0].id) for moment in tracks[b]]
+        del tracks[b]
