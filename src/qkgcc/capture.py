@@ -260,9 +260,7 @@ class Replay(Source):
         if not 0 <= speed <= 1000:
             raise InputError(f"the speed is {speed:g}; expected 1 (real time) up to 1000, or 0 (as fast as can be)")
         self._recording = open_audio(path)
-        super().__init__(
-            self._recording.name, self._recording.sample_rate, len(self._recording.channels), block, speed
-        )
+        super().__init__(self._recording.name, self._recording.sample_rate, len(self._recording.channels), block, speed)
         self._thread = threading.Thread(target=self._play, name="replay", daemon=True)
         self._stopped = threading.Event()
 
@@ -324,9 +322,7 @@ def devices() -> list[Device]:
     except (library.PortAudioError, ValueError):
         own = -1
     return [
-        Device(
-            number, str(one["name"]), int(one["max_input_channels"]), int(one["default_samplerate"]), number == own
-        )
+        Device(number, str(one["name"]), int(one["max_input_channels"]), int(one["default_samplerate"]), number == own)
         for number, one in found
     ]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -66,6 +67,7 @@ class Session(Generic[A]):
 
     Args:
         channels: of the source, those that the analysis hears.
+        record: where all channels of the source are recorded.
         seconds: of sound after which it ends; by default when the source does, or somebody stops it.
     """
 
@@ -75,10 +77,12 @@ class Session(Generic[A]):
         analysis: Analysis[A],
         channels: Sequence[int],
         *,
-        recorder: Recorder | None = None,
+        record: Path | None = None,
         seconds: float | None = None,
     ) -> None:
-        self.source, self.analysis, self.recorder = source, analysis, recorder
+        self.source, self.analysis = source, analysis
+        self._record = record
+        self.recorder: Recorder | None = None
         self.channels = list(channels)
         self._last = None if seconds is None else round(seconds * source.sample_rate)
         self.samples = 0
@@ -92,6 +96,7 @@ class Session(Generic[A]):
         self._power: collections.deque[Floats] = collections.deque(maxlen=recent)
         self._work: collections.deque[tuple[float, float]] = collections.deque(maxlen=200)
         self._busy = 0.0
+        self._warned: set[str] = set()
         self._newest: float | None = None  # when the last sample of the newest frame was heard, until it is shown
 
     @property
@@ -120,20 +125,30 @@ class Session(Generic[A]):
         """The same from the beginning."""
         return self._busy / self.seconds if self.samples else 0.0
 
-    def run(self, stop: Callable[[], bool], show: Callable[[A], object], tick: Callable[[], object]) -> None:
+    def run(
+        self,
+        stop: Callable[[], bool],
+        show: Callable[[A], object],
+        tick: Callable[[], object],
+        say: Callable[[str], object],
+    ) -> None:
         """Listen until the source ends, its `seconds` are over, or `stop()`. What was heard by then is answered.
 
         Args:
             show: called with the answer for each block that completed frames.
             tick: called many times a second, whatever happens; it may draw.
+            say: called with a sentence when something goes wrong that does not end it, once each.
         """
         try:
             with self.source:
+                if self._record is not None:  # now that there is something to record: an old file is kept until then
+                    self.recorder = Recorder(self._record, self.source.sample_rate, self.source.channels)
                 while not stop() and self.samples != self._last:
                     blocks = self.source.take(_TICK)
                     if blocks is None:
                         break
                     self._hear(blocks, show)
+                    self._warn(say)
                     tick()
             self._show(self.analysis.flush(), None, show)
             tick()
@@ -146,6 +161,21 @@ class Session(Generic[A]):
         if self._newest is not None and self.source.live:
             self.latencies.append(time.monotonic() - self._newest)
         self._newest = None
+
+    def _warn(self, say: Callable[[str], object]) -> None:
+        found = {}
+        if self.recorder is not None and self.recorder.fault is not None:
+            found["recording"] = f"{self.recorder.fault}; listening goes on without it"
+        if self.source.overruns:
+            found["lost"] = f"sound is lost after {self.seconds:.1f} s: this machine is too busy to take it all"
+        if self.behind:
+            found["behind"] = (
+                f"answers fell behind after {self.seconds:.1f} s, and some sound is left out: take a faster method "
+                "(`qkgcc methods`) or a longer --hop"
+            )
+        for kind in found.keys() - self._warned:
+            self._warned.add(kind)
+            say(found[kind])
 
     def _hear(self, blocks: list[Block], show: Callable[[A], object]) -> None:
         waiting = sum(block.samples.shape[1] for block in blocks)

@@ -68,6 +68,11 @@ class DelayStream:
         self.reset()
 
     @property
+    def frame(self) -> float:
+        """Seconds of a frame."""
+        return self._fresh.method.frame / self._fresh.method.sample_rate
+
+    @property
     def latency(self) -> float:
         """Seconds after the last sample of a frame until it is answered, at most; the frame itself comes on top."""
         return self._fresh.latency

@@ -1,0 +1,186 @@
+"""Directions of sound that is still coming: blocks of any size in, frames out as they complete.
+
+    stream = DirectionStream(DirectionEstimator(array("respeaker4")), sample_rate=48000)
+    for block in microphones:        # (4, any number of samples)
+        frames = stream.push(block)  # those that this block completed, perhaps none
+
+Whatever the blocks, frames are those that the estimator finds in the whole recording, to the bit.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc.arrays.directions import DirectionEstimator
+from qkgcc.arrays.evidence import ArrayFrames
+from qkgcc.arrays.grids import angle_between, azimuth_elevation
+from qkgcc.arrays.maps import FrameMaps
+from qkgcc.arrays.tracking import Track, Tracker
+from qkgcc.audio import Samples
+from qkgcc.errors import InputError
+from qkgcc.results import cell, rounded
+
+RECENT = 0.5
+"""Seconds over which what frames say is averaged for the direction of now: older ones count less and less."""
+
+Floats = npt.NDArray[np.float64]
+
+
+class DirectionFrames(NamedTuple):
+    """Frames, each with its own direction, and what they say together. Shape: T frames, C cells of the grid."""
+
+    source: str
+    times: Floats
+    """(T,) centres in seconds."""
+    azimuth: Floats
+    """(T,) degrees, -180 to 180; NaN: silence."""
+    elevation: Floats | None
+    """(T,) degrees; None of an array on a line."""
+    cone: Floats | None
+    """(T,) degrees to the line of the microphones; None of other arrays."""
+    confidence: Floats
+    """(T,) of what the frame says, the share within 10 degrees of its direction."""
+    level: Floats
+    """(T,) RMS, full scale = 1."""
+    now: Floats
+    """(C,) what the last half second or so says of the cells; zeros where nothing was heard."""
+    tracks: list[list[Track]] | None
+    """Of each frame, the sources that are followed; None where that was not asked for."""
+
+
+class DirectionStream:
+    """A `DirectionEstimator` at work on sound that is still coming. It needs the same little memory however long.
+
+    Args:
+        sample_rate: of all blocks.
+        track: whether sources are followed; for networks.
+        source: what it is called in what is written down.
+    """
+
+    def __init__(
+        self, estimator: DirectionEstimator, sample_rate: int, *, track: bool = False, source: str = "the stream"
+    ) -> None:
+        self.estimator, self.source = estimator, source
+        self.evidence = estimator.evidence(sample_rate)
+        self.maps = estimator.maps(self.evidence)
+        self.frame = self.evidence.frame / self.evidence.rate
+        """Seconds."""
+        self.hop = self.evidence.hop / self.evidence.rate
+        self._tracker: Tracker | None = None
+        if track:
+            if not self.maps.posterior:
+                raise InputError(f"{estimator.method} gives no distributions to follow: tracks need a network")
+            self._tracker = Tracker(self.maps.grid.cells, self.hop, frame_seconds=self.frame)
+        self._fading = math.exp(-self.hop / RECENT)
+        self._now, self._weight = np.zeros(len(self.maps.grid.cells)), 0.0
+        self.answered = 0
+        """Frames until now that are no silence."""
+
+    @property
+    def latency(self) -> float:
+        """Seconds after the last sample of a frame until it is answered, at most; the frame itself comes on top."""
+        return self.evidence.latency
+
+    def push(self, block: Samples) -> DirectionFrames:
+        """The frames that are complete with this block. Shape: (M, n)"""
+        return self._answer(self.evidence.push(block))
+
+    def flush(self) -> DirectionFrames:
+        """The rest, at the end."""
+        return self._answer(self.evidence.flush())
+
+    def _answer(self, frames: ArrayFrames) -> DirectionFrames:
+        found = self.maps(frames)
+        direction, _, confidence = self.maps.directions(found)
+        direction = np.where(frames.heard[:, None], direction, np.nan)
+        azimuth, elevation = azimuth_elevation(direction)
+        grid = self.maps.grid
+        line = grid.kind == "line"
+        self.answered += int(frames.heard.sum())
+        self._fade(found)
+        return DirectionFrames(
+            self.source,
+            frames.times,
+            azimuth,
+            None if line else elevation,
+            angle_between(direction, np.asarray(grid.axis)) if line else None,
+            confidence,
+            frames.level,
+            self._now / max(self._weight, 1e-12),
+            None if self._tracker is None else self._followed(self._tracker, frames, found),
+        )
+
+    def _fade(self, found: FrameMaps) -> None:
+        for weight, cells in zip(found.weights, found.cells, strict=True):
+            self._now = self._fading * self._now + weight * np.maximum(cells, 0)
+            self._weight = self._fading * self._weight + weight
+
+    @staticmethod
+    def _followed(tracker: Tracker, frames: ArrayFrames, found: FrameMaps) -> list[list[Track]]:
+        return [
+            tracker.update(float(time), cells, reliability=1.0 if heard else 0.0)
+            for time, cells, heard in zip(frames.times, found.cells, frames.heard, strict=True)
+        ]
+
+
+CSV_COLUMNS = ("source", "time", "azimuth", "elevation", "cone", "confidence", "level", "track")
+
+
+def frames_csv(frames: DirectionFrames, *, header: bool = True) -> str:
+    """A line for each frame, or where sources are followed for each that speaks in it, by its id."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    if header:
+        writer.writerow(CSV_COLUMNS)
+    for number, time in enumerate(frames.times):
+        begin, level = [frames.source, f"{time:.6f}"], f"{frames.level[number]:.7f}"
+        if frames.tracks is None:
+            values = (frames.azimuth, frames.elevation, frames.cone)
+            angles = ["" if one is None else cell(one[number], 3) for one in values]
+            writer.writerow([*begin, *angles, f"{frames.confidence[number]:.4f}", level, ""])
+            continue
+        for track in speaking(frames, number):
+            up = "" if frames.elevation is None else f"{track.elevation:.3f}"
+            writer.writerow([*begin, f"{signed(track.azimuth):.3f}", up, "", f"{track.speaking:.4f}", level, track.id])
+    return out.getvalue()
+
+
+def speaking(frames: DirectionFrames, number: int) -> list[Track]:
+    """The sources that are heard in a frame."""
+    return [] if frames.tracks is None else [one for one in frames.tracks[number] if one.active]
+
+
+def frames_json(frames: DirectionFrames, *, now: bool = True) -> str:
+    """One JSON object on one line. `now=False` leaves out what is said of the grid's cells."""
+    record: dict[str, Any] = {"source": frames.source, "times": rounded(frames.times, 6)}
+    for name in ("azimuth", "elevation", "cone", "confidence"):
+        values = getattr(frames, name)
+        record[name] = None if values is None else rounded(values, 4)
+    record["level"] = rounded(frames.level, 7)
+    record["tracks"] = None if frames.tracks is None else [[_track(one) for one in row] for row in frames.tracks]
+    if now:
+        record["now"] = rounded(frames.now, 5)
+    return json.dumps(record, allow_nan=False)
+
+
+def _track(track: Track) -> dict[str, Any]:
+    return {
+        "id": track.id,
+        "azimuth": round(signed(track.azimuth), 4),
+        "elevation": round(track.elevation, 4),
+        "spread": round(track.spread, 4),
+        "probability": round(track.probability, 4),
+        "speaking": round(track.speaking, 4),
+    }
+
+
+def signed(azimuth: float) -> float:
+    """-180 to 180, as everywhere else."""
+    return (azimuth + 180) % 360 - 180

@@ -1,0 +1,240 @@
+"""What a terminal shows while `qkgcc listen` listens: levels, a picture of delays or directions, the answer, how it
+keeps up."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Generic, NamedTuple, Self
+
+import numpy as np
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from qkgcc.arrays.direction_stream import DirectionFrames, signed, speaking
+from qkgcc.cli.tables import bar, number
+from qkgcc.listening import A, Floats, Session
+from qkgcc.results import DelayEstimate
+
+RATE = 15
+"""Pictures a second, at most."""
+QUIET = -60.0
+"""dB of full scale at which a meter begins."""
+
+_HEIGHT = 4  # lines of a picture
+_BLOCKS, _ASCII = " ▁▂▃▄▅▆▇█", " .:-=+*##"
+_LARGEST = 120  # columns
+
+
+class Picture(NamedTuple):
+    """An answer as it is drawn."""
+
+    headline: str
+    bars: Floats
+    """(N,) from 0, evenly over the axis from left to right."""
+    axis: tuple[str, ...]
+    """What stands below, evenly from left to right."""
+
+
+class View(Generic[A]):
+    """Draws a session; within a `with` it owns the terminal."""
+
+    def __init__(self, session: Session[A], picture: Callable[[A], Picture], screen: Console) -> None:
+        self._session, self._picture = session, picture
+        self._live = Live(console=screen, auto_refresh=False, vertical_overflow="crop")
+        self._screen = screen
+        self._newest: A | None = None
+        self._drawn = -math.inf
+        self._said: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._draw()
+        self._live.stop()
+
+    def show(self, answer: A) -> None:
+        self._newest = answer
+        self.tick()
+
+    def say(self, text: str) -> None:
+        self._said.append(text)
+
+    def tick(self) -> None:
+        if time.monotonic() - self._drawn >= 1 / RATE:
+            self._draw()
+
+    def _draw(self) -> None:
+        self._drawn = time.monotonic()
+        self._live.update(self._group(), refresh=True)
+        self._session.shown()
+
+    def _group(self) -> Group:
+        session, screen = self._session, self._screen
+        width = min(screen.width, _LARGEST)
+        ramp = _ASCII if screen.options.ascii_only else _BLOCKS
+        lines = [f"{session.source.name}, {session.source.sample_rate} Hz"]
+        lines += [
+            meter(f"channel {channel}", level, width, ramp)
+            for channel, level in zip(session.channels, session.levels.tolist(), strict=True)
+        ]
+        if self._newest is None:
+            lines.append("waiting for the first frame")
+        else:
+            picture = self._picture(self._newest)
+            lines += ["", *columns(picture.bars, width, _HEIGHT, ramp), spread(picture.axis, width), picture.headline]
+        lines += ["", status_line(session), *(f"warning: {text}" for text in self._said)]
+        return Group(*(Text(line, no_wrap=line not in self._said, overflow="crop") for line in lines))
+
+
+def delay_picture(answer: DelayEstimate) -> Picture:
+    """The curve over the lags of the last frame, and its delay."""
+    delay, seconds = float(answer.delay_samples[-1]), float(answer.delay_seconds[-1])
+    headline = f"{answer.times[-1]:8.2f} s   silence"
+    if not math.isnan(delay):
+        angle = "" if answer.angle is None else f"   angle {number(float(answer.angle[-1]), 1)}°"
+        headline = (
+            f"{answer.times[-1]:8.2f} s   delay {number(delay, 2)} samples = {number(seconds * 1e6, 0)} µs{angle}   "
+            f"confidence {bar(float(answer.confidence[-1]))}"
+        )
+    curve = np.maximum(np.nan_to_num(np.asarray(answer.curve[-1], np.float64)), 0)
+    furthest = float(answer.lags[-1])
+    first, second = answer.channels
+    ends = f"{-furthest:+.1f} ({first} earlier)", "0 samples", f"({first} later than {second}) {furthest:+.1f}"
+    return Picture(headline, curve, ends)
+
+
+def direction_picture(angles: Floats, kind: str) -> Callable[[DirectionFrames], Picture]:
+    """What draws frames.
+
+    Args:
+        angles: (C,) degrees of the grid's cells: azimuths, or of a line its angles.
+        kind: of the grid.
+    """
+    line = kind == "line"
+    width = 2.0 if line else 4.0  # degrees of a bar
+    count = round((180 if line else 360) / width)
+    places = np.clip((np.asarray(angles) + (0 if line else 180)) // width, 0, None).astype(int) % count
+    axis = (
+        ("along the line: 0°", "90°", "180°") if line else ("-180° back", "-90° right", "0° front", "90° left", "180°")
+    )
+
+    def picture(frames: DirectionFrames) -> Picture:
+        bars = np.bincount(places, frames.now, count).astype(np.float64)
+        headline = f"{frames.times[-1]:8.2f} s   silence"
+        if frames.tracks is not None:
+            followed = [
+                f"{one.id}: {signed(one.azimuth):+.0f}° ±{one.spread:.0f}"
+                for one in speaking(frames, len(frames.times) - 1)
+            ]
+            headline = f"{frames.times[-1]:8.2f} s   " + ("   ".join(followed) or "nobody speaks")
+        elif not math.isnan(frames.azimuth[-1]):
+            where = (
+                f"{frames.cone[-1]:.0f}° from the line"
+                if frames.cone is not None
+                else f"azimuth {frames.azimuth[-1]:+.0f}°"
+            )
+            headline = f"{frames.times[-1]:8.2f} s   {where}   confidence {bar(float(frames.confidence[-1]))}"
+        return Picture(headline, bars, axis)
+
+    return picture
+
+
+def direction_heading(frames: DirectionFrames) -> str:
+    """What stands above `direction_lines`."""
+    if frames.tracks is not None:
+        return _aligned(["time (s)", "level (dB)", "azimuth (°) of each who speaks, by id"])
+    angles = ["azimuth (°)", "line (°)" if frames.elevation is None else "elevation (°)"]
+    return _aligned(["time (s)", "level (dB)", *angles, "confidence"])
+
+
+def direction_lines(frames: DirectionFrames) -> list[str]:
+    """A line for each frame."""
+    lines = []
+    for row, seconds in enumerate(frames.times):
+        level = frames.level[row]
+        begin = [f"{seconds:.2f}", number(20 * math.log10(level), 1) if level > 1e-10 else "-"]
+        if frames.tracks is not None:
+            speakers = (f"{one.id}: {signed(one.azimuth):+.1f}" for one in speaking(frames, row))
+            lines.append(_aligned([*begin, "   ".join(speakers)]))
+            continue
+        second = frames.cone if frames.elevation is None else frames.elevation
+        angles = [number(frames.azimuth[row], 1), "-" if second is None else number(second[row], 1)]
+        lines.append(_aligned([*begin, *angles, bar(float(frames.confidence[row]))]))
+    return lines
+
+
+def _aligned(cells: list[str]) -> str:
+    return "  ".join([*(f"{cell:>13}" for cell in cells[:-1]), cells[-1]])
+
+
+def meter(name: str, level: float, width: int, ramp: str) -> str:
+    """A level in dB of full scale.
+
+    >>> meter("channel 0", 0.001, 30, " -#")
+    'channel 0  -60.0 dB           '
+    >>> meter("channel 0", 1.0, 30, " -#")
+    'channel 0    0.0 dB ##########'
+    """
+    decibels = 20 * math.log10(level) if level > 1e-10 else -200.0
+    shown = "    - dB" if decibels < -199 else f"{decibels:5.1f} dB"
+    room = max(0, width - len(name) - len(shown) - 3)
+    filled = round(room * min(1.0, max(0.0, 1 - decibels / QUIET)))
+    return f"{name}  {shown} {(ramp[-1] * filled).ljust(room)}"
+
+
+def columns(bars: Floats, width: int, height: int, ramp: str) -> list[str]:
+    """Bars as lines of text, the highest as high as all lines. What shares a column shows its highest.
+
+    >>> columns(np.array([0.0, 1.0, 0.5]), 6, 2, " -#")
+    ['  ##  ', '  ####']
+    """
+    edges = np.arange(width + 1) * len(bars) / width
+    first, last = np.floor(edges[:-1]).astype(int), np.ceil(edges[1:]).astype(int)
+    tall = np.array([bars[a : max(b, a + 1)].max() if len(bars) else 0.0 for a, b in zip(first, last, strict=True)])
+    steps = len(ramp) - 1
+    eighths = np.round(tall / max(float(tall.max(initial=0.0)), 1e-12) * height * steps).astype(int)
+    rows = range(height - 1, -1, -1)
+    return ["".join(ramp[int(np.clip(value - row * steps, 0, steps))] for value in eighths) for row in rows]
+
+
+def spread(labels: tuple[str, ...], width: int) -> str:
+    """Labels in one line: the first at its beginning, the last at its end, others centred where they belong.
+
+    >>> spread(("-1", "0", "+1"), 11)
+    '-1   0   +1'
+    """
+    line = [" "] * width
+    for place, label in enumerate(labels):
+        share = place / max(1, len(labels) - 1)
+        at = round(share * width - (len(label) if share == 1 else 0 if share == 0 else len(label) / 2))
+        for offset, letter in enumerate(label):
+            if 0 <= at + offset < width:
+                line[at + offset] = letter
+    return "".join(line).rstrip()
+
+
+def status_line(session: Session[A]) -> str:
+    """How it keeps up."""
+    parts = [f"heard {session.seconds:.1f} s", f"{session.frames} frames", overruns_text(session)]
+    if session.latencies:
+        recent = list(session.latencies)[-RATE:]
+        parts.append(f"latency {1000 * float(np.mean(recent)):.0f} ms")
+    if session.source.live:
+        parts.append(f"load {100 * session.load:.0f} %")
+    if session.recorder is not None and session.recorder.fault is None:
+        parts.append(f"recording {session.recorder.seconds:.1f} s")
+    return ", ".join(parts)
+
+
+def overruns_text(session: Session[A]) -> str:
+    count = session.overruns
+    return "no overruns" if not count else f"{count} overrun{'s' if count != 1 else ''}"
