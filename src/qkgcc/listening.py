@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.audio import LARGEST
 from qkgcc.capture import Block, Block32, Source
 from qkgcc.errors import InputError
 from qkgcc.recorder import Recorder
@@ -55,6 +56,10 @@ class Analysis(Protocol[A_co]):
     def latency(self) -> float:
         """Seconds after the last sample of a frame until it is answered, at most, without those of a block."""
 
+    @property
+    def notices(self) -> Mapping[str, str]:
+        """What is to be said by now, a sentence for each thing that it is about; each is said once."""
+
     def push(self, block: Block32) -> A_co:
         """The frames that are complete with this block, perhaps none. Shape: (picked channels, n)"""
 
@@ -90,6 +95,8 @@ class Session(Generic[A]):
         self.frames = 0
         self.behind = 0
         """Blocks that the analysis did not get, because it was too slow."""
+        self.broken = 0
+        """Blocks of what are no samples, such as NaN; the analysis hears silence."""
         self.latencies: collections.deque[float] = collections.deque(maxlen=1000)
         """Seconds from the last sample of a frame until it was shown, of the last ones."""
         recent = max(1, round(METER * source.sample_rate / source.block))
@@ -151,6 +158,7 @@ class Session(Generic[A]):
                     self._warn(say)
                     tick()
             self._show(self.analysis.flush(), None, show)
+            self._warn(say)
             tick()
         finally:
             if self.recorder is not None:
@@ -163,7 +171,7 @@ class Session(Generic[A]):
         self._newest = None
 
     def _warn(self, say: Callable[[str], object]) -> None:
-        found = {}
+        found = dict(self.analysis.notices)
         if self.recorder is not None and self.recorder.fault is not None:
             found["recording"] = f"{self.recorder.fault}; listening goes on without it"
         if self.source.overruns:
@@ -173,9 +181,15 @@ class Session(Generic[A]):
                 f"answers fell behind after {self.seconds:.1f} s, and some sound is left out: take a faster method "
                 "(`qkgcc methods`) or a longer --hop"
             )
-        for kind in found.keys() - self._warned:
-            self._warned.add(kind)
-            say(found[kind])
+        if self.broken:
+            found["broken"] = (
+                f"{self.source.name} gives NaN, or numbers beyond {LARGEST:g}, after {self.seconds:.1f} s: silence is "
+                "heard there"
+            )
+        for about, sentence in found.items():
+            if about not in self._warned:
+                self._warned.add(about)
+                say(sentence)
 
     def _hear(self, blocks: list[Block], show: Callable[[A], object]) -> None:
         waiting = sum(block.samples.shape[1] for block in blocks)
@@ -189,8 +203,13 @@ class Session(Generic[A]):
             self.samples += samples.shape[1]
             self.behind += late
             picked = samples[self.channels]
-            self._power.append(np.mean(np.square(picked, dtype=np.float64), axis=1) if picked.size else self.levels**2)
-            self._push(np.zeros_like(picked) if late else picked, block.at, show)
+            broken = not (np.abs(picked) <= LARGEST).all()
+            self.broken += broken
+            if late or broken:
+                picked = np.zeros_like(picked)
+            if not late and picked.size:
+                self._power.append(np.mean(np.square(picked, dtype=np.float64), axis=1))
+            self._push(picked, block.at, show)
 
     def _silence(self, count: int, show: Callable[[A], object]) -> None:
         """What was lost."""

@@ -21,7 +21,7 @@ SUFFIXES = (".wav", ".flac")
 
 _HEADER = 104  # bytes before the samples of a WAV file
 _FLOATS = bytes.fromhex("0300000000001000800000aa00389b71")  # the name of float samples, where a format is extensible
-_LARGEST = 0xFFFFFFFF
+_LARGEST = _IN_DS64 = 0xFFFFFFFF  # of a WAV file; a length that RF64 says elsewhere
 
 Block32 = npt.NDArray[np.float32]
 
@@ -112,10 +112,10 @@ class _Wav:
         form = struct.pack("<HHIIHH", 0xFFFE, self._channels, self._rate, self._rate * frame, frame, 32)
         form += struct.pack("<HHI", 22, 32, 0) + _FLOATS  # 0: no loudspeaker, just channels
         head = b"RF64" if long else b"RIFF"
-        head += struct.pack("<I", min(whole, _LARGEST)) + b"WAVE"
+        head += struct.pack("<I", _IN_DS64 if long else whole) + b"WAVE"
         head += (b"ds64" if long else b"JUNK") + struct.pack("<I", len(sizes)) + (sizes if long else bytes(len(sizes)))
         head += b"fmt " + struct.pack("<I", len(form)) + form
-        head += b"data" + struct.pack("<I", min(self._bytes, _LARGEST))
+        head += b"data" + struct.pack("<I", _IN_DS64 if long else self._bytes)
         assert len(head) == _HEADER
         self._file.seek(0)
         self._file.write(head)
@@ -163,4 +163,5 @@ class _Flac:
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return str(error).rsplit(": ", 1)[-1].strip().rstrip(".") or "it cannot be written"
+    reason = str(error).rsplit(": ", 1)[-1].strip().rstrip(".")
+    return "the disk takes no more" if reason in ("", "System error") else reason  # which libsndfile says of all

@@ -80,6 +80,7 @@ class DirectionStream:
             self._tracker = Tracker(self.maps.grid.cells, self.hop, frame_seconds=self.frame)
         self._fading = math.exp(-self.hop / RECENT)
         self._now, self._weight = np.zeros(len(self.maps.grid.cells)), 0.0
+        self._ended = False
         self.answered = 0
         """Frames until now that are no silence."""
 
@@ -88,12 +89,20 @@ class DirectionStream:
         """Seconds after the last sample of a frame until it is answered, at most; the frame itself comes on top."""
         return self.evidence.latency
 
+    @property
+    def notices(self) -> dict[str, str]:
+        """What to know of what was heard, by what it is about, such as a microphone; not in the first second."""
+        if not self._ended and self.evidence.count * self.hop < 1:
+            return {}
+        return {sentence.partition(" is silent")[0]: sentence for sentence in self.evidence.warnings}
+
     def push(self, block: Samples) -> DirectionFrames:
         """The frames that are complete with this block. Shape: (M, n)"""
         return self._answer(self.evidence.push(block))
 
     def flush(self) -> DirectionFrames:
         """The rest, at the end."""
+        self._ended = True
         return self._answer(self.evidence.flush())
 
     def _answer(self, frames: ArrayFrames) -> DirectionFrames:

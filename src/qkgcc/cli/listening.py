@@ -68,6 +68,7 @@ class _NamedDelays:
     def __init__(self, stream: DelayStream, name: str, channels: tuple[int, int]) -> None:
         self._stream, self._name, self._channels = stream, name, channels
         self.frame, self.latency = stream.frame, stream.latency
+        self.notices: dict[str, str] = {}  # its warnings are about the whole, and said at the end
         self.last: DelayEstimate | None = None
 
     def push(self, block: Block32) -> DelayEstimate:
@@ -104,8 +105,6 @@ def directions(heard: Heard, geometry: Geometry, track: bool, method: str, **opt
     unclear = geometry.cannot_tell
     if unclear is not None and stream.answered:
         typer.echo(f"note: {geometry.name} cannot tell {unclear}", err=True)
-    for warning in stream.evidence.warnings:
-        typer.echo(f"warning: {source.name}: {warning}", err=True)
     if isinstance(fault, InputError) and stream.answered:
         typer.echo(f"error: {fault}", err=True)
         raise typer.Exit(1)
@@ -136,7 +135,8 @@ def _run(
 
                 session.run(stop, print_line, lambda: None, lambda text: typer.echo(f"warning: {text}", err=True))
         finally:
-            typer.echo(_summary(session), err=True)
+            if session.samples:
+                typer.echo(_summary(session), err=True)
         if stop():
             fault = KeyboardInterrupt()
     return fault or session.source.fault

@@ -19,8 +19,9 @@ from qkgcc.cli.tables import bar, number
 from qkgcc.listening import A, Floats, Session
 from qkgcc.results import DelayEstimate
 
-RATE = 15
-"""Pictures a second, at most."""
+OFTEN, SELDOM = 0.05, 0.15
+"""Seconds from one picture to the next, at least: when a frame is answered, and when only levels have changed. What is
+drawn is drawn at once, and frames in between are not."""
 QUIET = -60.0
 """dB of full scale at which a meter begins."""
 
@@ -63,13 +64,16 @@ class View(Generic[A]):
 
     def show(self, answer: A) -> None:
         self._newest = answer
-        self.tick()
+        self._draw_after(OFTEN)
 
     def say(self, text: str) -> None:
         self._said.append(text)
 
     def tick(self) -> None:
-        if time.monotonic() - self._drawn >= 1 / RATE:
+        self._draw_after(SELDOM)
+
+    def _draw_after(self, seconds: float) -> None:
+        if time.monotonic() - self._drawn >= seconds:
             self._draw()
 
     def _draw(self) -> None:
@@ -91,8 +95,9 @@ class View(Generic[A]):
         else:
             picture = self._picture(self._newest)
             lines += ["", *columns(picture.bars, width, _HEIGHT, ramp), spread(picture.axis, width), picture.headline]
-        lines += ["", status_line(session), *(f"warning: {text}" for text in self._said)]
-        return Group(*(Text(line, no_wrap=line not in self._said, overflow="crop") for line in lines))
+        lines += ["", status_line(session)]
+        warnings = (Text(f"warning: {text}") for text in self._said)
+        return Group(*(Text(line, no_wrap=True, overflow="crop") for line in lines), *warnings)
 
 
 def delay_picture(answer: DelayEstimate) -> Picture:
@@ -226,7 +231,7 @@ def status_line(session: Session[A]) -> str:
     """How it keeps up."""
     parts = [f"heard {session.seconds:.1f} s", f"{session.frames} frames", overruns_text(session)]
     if session.latencies:
-        recent = list(session.latencies)[-RATE:]
+        recent = list(session.latencies)[-15:]
         parts.append(f"latency {1000 * float(np.mean(recent)):.0f} ms")
     if session.source.live:
         parts.append(f"load {100 * session.load:.0f} %")
