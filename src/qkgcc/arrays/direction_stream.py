@@ -81,6 +81,7 @@ class DirectionStream:
         self._fading = math.exp(-self.hop / RECENT)
         self._now, self._weight = np.zeros(len(self.maps.grid.cells)), 0.0
         self._ended = False
+        self._nothing: DirectionFrames | None = None  # the answer without frames, since the last that had some
         self.answered = 0
         """Frames until now that are no silence."""
 
@@ -106,6 +107,8 @@ class DirectionStream:
         return self._answer(self.evidence.flush())
 
     def _answer(self, frames: ArrayFrames) -> DirectionFrames:
+        if self._nothing is not None and not len(frames.times):
+            return self._nothing  # most blocks complete no frame
         found = self.maps(frames)
         direction, _, confidence = self.maps.directions(found)
         direction = np.where(frames.heard[:, None], direction, np.nan)
@@ -114,7 +117,7 @@ class DirectionStream:
         line = grid.kind == "line"
         self.answered += int(frames.heard.sum())
         self._fade(found)
-        return DirectionFrames(
+        answer = DirectionFrames(
             self.source,
             frames.times,
             azimuth,
@@ -125,6 +128,8 @@ class DirectionStream:
             self._now / max(self._weight, 1e-12),
             None if self._tracker is None else self._followed(self._tracker, frames, found),
         )
+        self._nothing = None if len(frames.times) else answer
+        return answer
 
     def _fade(self, found: FrameMaps) -> None:
         for weight, cells in zip(found.weights, found.cells, strict=True):
