@@ -36,9 +36,9 @@ from qkgcc.methods import CLASSICAL, DEFAULT
 
 MOST = 4
 """Sources that "auto" looks for, at most."""
-LEAST, CHANCE = 0.07, 1.25
-"""Share of what the frames say that a source has to have for "auto" to count it, and how many times as much as there
-would be if frames said nothing at all."""
+LEAST = 0.06
+"""Share of what the frames say that a source has to have for "auto" to count it, or what it would be if frames said
+nothing at all where that is more."""
 BLOCK = 1.0
 """Seconds that one answer of a `DirectionBlock` is about."""
 
@@ -115,7 +115,7 @@ class DirectionEstimator:
         """As many directions as were asked for."""
         if self.sources != "auto":
             return summed.peaks(int(self.sources))
-        return summed.peaks(MOST, max(LEAST, CHANCE * self.grid.chance(NEAR)))
+        return summed.peaks(MOST, max(LEAST, self.grid.chance(NEAR)))
 
     def __call__(
         self,

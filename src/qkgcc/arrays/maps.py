@@ -36,10 +36,12 @@ SURENESS = 2.0
 """Exponent of what a frame counts by."""
 SEPARATION = 20.0
 """Degrees that two sources are apart at least."""
+RESERVE = 0.02
+"""What a frame says of no direction, against at most 1 of some: where no frame is sure, as in pauses, no peak is."""
 NEAR = 10.0
 """Degrees around a direction in which what frames say speaks for it."""
 
-_CALIBRATED = (0.118, 2.16)  # the a and b of `probability`
+_CALIBRATED = (0.090, 2.05)  # the a and b of `probability`
 _ZOOMS = 8  # times that the refinement halves its steps: from 2 degrees to less than a hundredth
 
 Floats = npt.NDArray[np.float64]
@@ -73,11 +75,11 @@ class Peak(NamedTuple):
 def probability(share: float, others: float) -> float:
     """That a source is within `NEAR` degrees of a peak with a share, from what no other peak explains.
 
-    c = share / (1 - others) says too little: a peak with 0.3 of it is right in 9 of 10 cases. So 1 / (1 + (a / c)^b)
+    c = share / (1 - others) says too little: a peak with a third of it is right in 9 of 10 cases. 1 / (1 + (a / c)^b)
     was fitted to the blocks of 1 s of 96 simulated rooms (two arrays, one to three talkers; docs/arrays.md).
 
     >>> [round(probability(share, 0.2), 2) for share in (0.05, 0.1, 0.2, 0.5)]
-    [0.2, 0.53, 0.84, 0.97]
+    [0.32, 0.66, 0.89, 0.98]
     """
     half, slope = _CALIBRATED
     return float(1 / (1 + (half / max(min(1.0, share / max(1 - others, 1e-9)), 1e-9)) ** slope))
@@ -211,7 +213,8 @@ class MapSum:
         grid, cells = self._maps.grid, self.cells
         if not self._maps.posterior:
             return float(np.clip(cells[cell], 0, 1))
-        return float(cells[grid.apart(direction) <= NEAR].sum())
+        said = self.weight / (self.weight + RESERVE * self.frames)
+        return float(cells[grid.apart(direction) <= NEAR].sum() * said)
 
     def _refined(self, cell: int) -> tuple[Floats, float]:
         """The direction around a cell for which the curves that speak for it speak most."""
