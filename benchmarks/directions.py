@@ -2,6 +2,8 @@
 
     python -m benchmarks.directions real FOLDER            # folders such as a180e20_a225e35 hold the true azimuths
     python -m benchmarks.directions rooms BANK --count 12  # speech from a bank (`qkgcc data bank`)
+    python -m benchmarks.directions confidence BANK        # what it says against how often it is right; and "auto"
+    python -m benchmarks.directions trials BANK            # what the rules of `arrays.maps` and frames are worth
     python -m benchmarks.directions cost
 
 Every method is asked for as many sources as there are, for each block of 1 s and for the whole recording, as azimuths.
@@ -18,11 +20,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.arrays import Geometry, array
+from qkgcc.arrays import Geometry, array, maps
 from qkgcc.arrays.directions import DirectionEstimator
 from qkgcc.audio import open_audio
 from qkgcc.data.banks import Bank
@@ -165,6 +168,69 @@ def compare(cases: Iterable[Case]) -> None:
         )
 
 
+def confidence(cases: Iterable[Case], method: str = "general-small") -> None:
+    """How often directions of 1 s blocks are within 10 degrees of a source, by what their confidence says."""
+    said: list[float] = []
+    right: list[bool] = []
+    counts: dict[tuple[str, int], list[int]] = {}
+    for case in cases:
+        talkers = len(case.azimuths)
+        answer = DirectionEstimator(array(case.array), method, sources=talkers, threads=1)(case.samples, RATE)
+        for one in (one for block in answer.blocks for one in block.directions):
+            said.append(one.confidence)
+            right.append(min(_turn(one.azimuth, azimuth) for azimuth in case.azimuths) <= NEAR)
+        auto = DirectionEstimator(array(case.array), method, sources="auto", threads=1)(case.samples, RATE)
+        counts.setdefault((case.array, talkers), []).append(len(auto.directions))
+    stated, correct = np.array(said), np.array(right)
+    print("| confidence | directions | said on average | right |\n|---|---|---|---|")
+    for low, high in ((0, 0.2), (0.2, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 0.9), (0.9, 0.95), (0.95, 1.01)):
+        inside = (stated >= low) & (stated < high)
+        if inside.any():
+            shares = f"{100 * stated[inside].mean():.0f} % | {100 * correct[inside].mean():.0f} %"
+            print(f"| {low:g} to {min(1, high):g} | {inside.sum()} | {shares} |")
+    print("\n| array | talkers | recordings | counted rightly |\n|---|---|---|---|")
+    for (name, talkers), found in counts.items():
+        print(f"| {name} | {talkers} | {len(found)} | {sum(one == talkers for one in found)} |")
+
+
+TRIALS: dict[str, dict[str, float]] = {
+    "as it is": {},
+    "KAPPA 0.6": {"KAPPA": 0.6},
+    "KAPPA 4": {"KAPPA": 4.0},
+    "KAPPA 8": {"KAPPA": 8.0},
+    "KAPPA 32": {"KAPPA": 32.0},
+    "every frame counts the same": {"SURENESS": 0.0},
+    "frames of 32 ms": {"frame": 0.032},
+    "frames of 128 ms, hops of 32 ms": {"frame": 0.128, "hop": 0.032},
+    "hops of 16 ms": {"hop": 0.016},
+    "hops of 64 ms": {"hop": 0.064},
+}
+
+
+def trials(cases: Iterable[Case], method: str = "general-small") -> None:
+    """Blocks of 1 s by other rules: medians, and shares within 10 degrees."""
+    given = list(cases)
+    groups = sorted({(case.array, len(case.azimuths) > 1) for case in given}, reverse=True)
+    names = [f"{name}, {'2 and 3 talkers' if several else '1 talker'}" for name, several in groups]
+    print(f"| | {' | '.join(names)} |\n|---{'|---' * len(names)}|")
+    for label, changes in TRIALS.items():
+        options: dict[str, Any] = {key: value for key, value in changes.items() if key.islower()}
+        kept = {key: getattr(maps, key) for key in changes if key.isupper()}
+        for key in kept:
+            setattr(maps, key, changes[key])
+        found: dict[tuple[str, bool], list[float]] = {group: [] for group in groups}
+        for case in given:
+            talkers = len(case.azimuths)
+            estimator = DirectionEstimator(array(case.array), method, sources=talkers, threads=1, **options)
+            for block in estimator(case.samples, RATE).blocks:
+                some = [one.azimuth for one in block.directions]
+                found[case.array, talkers > 1].extend(errors(some, case.azimuths))
+        for key, value in kept.items():
+            setattr(maps, key, value)
+        cells = [f"{np.median(found[one]):.1f}, {100 * (np.array(found[one]) <= NEAR).mean():.0f} %" for one in groups]
+        print(f"| {label} | {' | '.join(cells)} |", flush=True)
+
+
 def cost() -> None:
     """Times real time on one core, with hops of 1024 samples."""
     rng = np.random.default_rng(0)
@@ -181,12 +247,18 @@ def cost() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("real", "rooms", "cost"))
+    parser.add_argument("what", choices=("real", "rooms", "confidence", "trials", "cost"))
     parser.add_argument("path", type=Path, nargs="?", help="of the recordings, or of the bank")
     parser.add_argument("--count", type=int, default=12, help="rooms for each array and number of talkers")
     given = parser.parse_args()
     if given.what == "cost":
         cost()
+    elif given.path is None:
+        parser.error(f"{given.what} needs a path")
+    elif given.what == "confidence":
+        confidence(rooms(given.path, given.count))
+    elif given.what == "trials":
+        trials(rooms(given.path, given.count))
     else:
         compare(real(given.path) if given.what == "real" else rooms(given.path, given.count))
 
