@@ -97,15 +97,13 @@ class DirectionEstimator:
             "frame": frame,
             "hop": hop,
             "pairs": checked_pairs(geometry, pairs),
-            "threads": threads,
             "speed_of_sound": speed_of_sound,
         }
-        if self.method not in CLASSICAL:
-            array_network(method, threads)  # says so now if there is none, or if it cannot be used
+        self._loaded = self.method if self.method in CLASSICAL else array_network(method, threads)
 
     def evidence(self, sample_rate: int, start: float = 0.0) -> ArrayEvidence:
         """What turns blocks at a rate into frames, from `start` seconds on."""
-        return ArrayEvidence(self.geometry, self.method, sample_rate=sample_rate, start=start, **self._options)
+        return ArrayEvidence(self.geometry, self._loaded, sample_rate=sample_rate, start=start, **self._options)
 
     def maps(self, evidence: ArrayEvidence) -> DirectionMaps:
         """What turns its frames into maps of directions."""

@@ -88,7 +88,8 @@ class ArrayEvidence:
     """From blocks to `ArrayFrames`.
 
     Args:
-        method: a name out of `qkgcc.methods.METHODS`, or the file of a steered network.
+        method: a name out of `qkgcc.methods.METHODS`, the file of a steered network, or one that is loaded already
+            (`array_network`).
         sample_rate: of the blocks.
         frame, hop: seconds.
         pairs: those that count; by default all.
@@ -99,7 +100,7 @@ class ArrayEvidence:
     def __init__(
         self,
         geometry: Geometry,
-        method: str | Path = DEFAULT,
+        method: str | Path | Network = DEFAULT,
         *,
         sample_rate: int,
         frame: float = FRAME,
@@ -113,15 +114,18 @@ class ArrayEvidence:
         check_range("frame", frame, 0.001, 60, "s")
         if hop is not None:
             check_range("hop", hop, 1e-4, 3600, "s")
-        self.geometry, self.method, self.start = geometry, str(method), start
+        self.geometry, self.start = geometry, start
+        self.method = method.card.name if isinstance(method, Network) else str(method)
         self.sample_rate = check_rate(sample_rate)
         self.pairs = checked_pairs(geometry, pairs)
+        self._speed = speed_of_sound
         self._limits = np.array([geometry.spacing(*pair) for pair in self.pairs]) / speed_of_sound
         self._network: Network | None = None
         self._weighting = self.method
         learned: Bools = np.zeros(len(self.pairs), np.bool_)
-        if self.method not in CLASSICAL:
-            self._network = network = array_network(method, threads).limited(sample_rate, None, frame)
+        if isinstance(method, Network) or self.method not in CLASSICAL:
+            network = method if isinstance(method, Network) else array_network(method, threads)
+            self._network = network = network.limited(self.sample_rate, None, frame)
             learned = self._limits <= (float(np.max(network.card.delays)) + 1) / network.sample_rate
             self._weighting = "phat"
         self.learned = learned
@@ -193,7 +197,7 @@ class ArrayEvidence:
             wide = [f"{i}-{j}" for (i, j), own in zip(self.pairs, self.learned, strict=True) if not own]
             shown = ", ".join(wide) if len(wide) <= 6 else f"{', '.join(wide[:5])} and {len(wide) - 5} more"
             name = self._network.card.name
-            trained = float(np.max(self._network.card.delays)) * SPEED_OF_SOUND / self._network.sample_rate
+            trained = float(np.max(self._network.card.delays)) * self._speed / self._network.sample_rate
             found.append(
                 f"the pairs {shown} are wider apart than the {trained:.1f} m {name} was trained on: PHAT there"
             )
@@ -207,7 +211,7 @@ class ArrayEvidence:
         longest = float(self._limits.max()) * self.rate + MARGIN
         if longest > self.frame / 2:
             raise InputError(
-                f"microphones {self._limits.max() * SPEED_OF_SOUND:.1f} m apart need frames of at least "
+                f"microphones {self._limits.max() * self._speed:.1f} m apart need frames of at least "
                 f"{2 * longest / self.rate:.3f} s; these have {self.frame / self.rate:.3f} s: give a longer frame"
             )
 
