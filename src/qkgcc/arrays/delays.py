@@ -50,25 +50,24 @@ class Steering:
     """
 
     def __init__(self, lags: Sequence[Floats], delays: Floats) -> None:
-        starts = np.cumsum([0, *(len(one) for one in lags)])
-        columns, values = [], []
-        for own, start, tau in zip(lags, starts[:-1], delays, strict=True):
-            place = np.clip((tau - own[0]) / (own[1] - own[0]), 1, len(own) - 2 - 1e-9)
-            whole = np.floor(place).astype(np.intp)
-            f = place - whole
-            columns.append(start + whole + np.arange(-1, 3)[:, None])
-            values.append(
-                [
-                    -f * (1 - f) ** 2 / 2,
-                    (2 - 5 * f**2 + 3 * f**3) / 2,
-                    f * (1 + 4 * f - 3 * f**2) / 2,
-                    -(1 - f) * f**2 / 2,
-                ]
-            )
-        count = delays.shape[1]
-        rows = np.broadcast_to(np.arange(count), (len(lags), 4, count))
-        placed = (np.array(values).ravel(), (rows.ravel(), np.array(columns).ravel()))
-        self._matrix = scipy.sparse.csr_array(placed, shape=(count, int(starts[-1])), dtype=np.float64)
+        sizes = np.array([len(one) for one in lags])
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        first, step = np.array([(one[0], one[1] - one[0]) for one in lags]).T[:, :, None]
+        place = np.clip((delays - first) / step, 1, sizes[:, None] - 2 - 1e-9)
+        whole = np.floor(place)
+        f = place - whole
+        weights = [
+            -f * (1 - f) ** 2 / 2,
+            (2 - 5 * f**2 + 3 * f**3) / 2,
+            f * (1 + 4 * f - 3 * f**2) / 2,
+            -(1 - f) * f**2 / 2,
+        ]
+        columns = starts[:-1, None, None] + whole[..., None].astype(np.intp) + np.arange(-1, 3)
+        # A row for each place, in it four numbers for each pair.
+        values, columns = (np.moveaxis(part, 0, 1).ravel() for part in (np.stack(weights, axis=-1), columns))
+        count, in_row = delays.shape[1], 4 * len(lags)
+        ends = np.arange(0, in_row * count + 1, in_row)
+        self._matrix = scipy.sparse.csr_array((values, columns, ends), shape=(count, int(starts[-1])))
 
     def __call__(self, curves: npt.NDArray[Any]) -> Floats:
         """Shape: (T, K) -> (T, D), sums over the pairs; K the lags of all pairs"""

@@ -15,11 +15,19 @@ from typing import Any
 import numpy as np
 
 from qkgcc.arrays.delays import Pairs
-from qkgcc.arrays.evidence import FRAME, ArrayEvidence, array_network, checked_pairs, frames_of, wrong_channels
+from qkgcc.arrays.evidence import (
+    FRAME,
+    ArrayEvidence,
+    ArrayFrames,
+    array_network,
+    checked_pairs,
+    frames_of,
+    wrong_channels,
+)
 from qkgcc.arrays.found import Direction, DirectionBlock, DirectionEstimate
 from qkgcc.arrays.geometry import Geometry
 from qkgcc.arrays.grids import Floats, Grid, angle_between, azimuth_elevation
-from qkgcc.arrays.maps import DirectionMaps, MapSum, Peak
+from qkgcc.arrays.maps import NEAR, DirectionMaps, FrameMaps, MapSum, Peak
 from qkgcc.audio import Recording, open_audio
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
@@ -28,8 +36,9 @@ from qkgcc.methods import CLASSICAL, DEFAULT
 
 MOST = 4
 """Sources that "auto" looks for, at most."""
-LEAST = 0.3
-"""Confidence that a source has to have for "auto" to count it."""
+LEAST = 0.06
+"""Share of what the frames say that a source has to have for "auto" to count it, or what it would be if frames said
+nothing at all where that is more."""
 BLOCK = 1.0
 """Seconds that one answer of a `DirectionBlock` is about."""
 
@@ -41,8 +50,8 @@ class DirectionEstimator:
         geometry: where the microphones are: `qkgcc.arrays.array("respeaker4")`.
         method: a name out of `qkgcc.methods.METHODS`, or the file of a steered network. Classical ones are steered
             response power, such as SRP-PHAT.
-        sources: how many to look for in each block and in the whole, or "auto": as many as have a confidence of at
-            least `LEAST`, up to `MOST`.
+        sources: how many to look for in each block and in the whole, or "auto": those that more frames speak for
+            than chance would have it, up to `MOST`.
         grid: "circle" (azimuths; by default of flat arrays) or "sphere" (by default of those in space); a line has its
             own.
         distance: metres from the middle of the microphones to the sources, or several that are tried; by default they
@@ -57,8 +66,8 @@ class DirectionEstimator:
     >>> x = np.random.default_rng(0).standard_normal(16000)
     >>> estimator = DirectionEstimator(array("linear:2:0.343"), "phat")
     >>> answer = estimator(np.stack([np.roll(x, 8), x]), sample_rate=16000)  # 8 of 16 samples, from the left
-    >>> round(answer.directions[0].cone), round(answer.directions[0].azimuth), answer.directions[0].also[0]
-    (60, 30, (150.0, 0.0))
+    >>> round(answer.directions[0].cone), round(answer.directions[0].azimuth), round(answer.directions[0].also[0][0])
+    (60, 30, 150)
     """
 
     def __init__(
@@ -88,15 +97,13 @@ class DirectionEstimator:
             "frame": frame,
             "hop": hop,
             "pairs": checked_pairs(geometry, pairs),
-            "threads": threads,
             "speed_of_sound": speed_of_sound,
         }
-        if self.method not in CLASSICAL:
-            array_network(method, threads)  # says so now if there is none, or if it cannot be used
+        self._loaded = self.method if self.method in CLASSICAL else array_network(method, threads)
 
     def evidence(self, sample_rate: int, start: float = 0.0) -> ArrayEvidence:
         """What turns blocks at a rate into frames, from `start` seconds on."""
-        return ArrayEvidence(self.geometry, self.method, sample_rate=sample_rate, start=start, **self._options)
+        return ArrayEvidence(self.geometry, self._loaded, sample_rate=sample_rate, start=start, **self._options)
 
     def maps(self, evidence: ArrayEvidence) -> DirectionMaps:
         """What turns its frames into maps of directions."""
@@ -104,7 +111,9 @@ class DirectionEstimator:
 
     def peaks(self, summed: MapSum) -> list[Peak]:
         """As many directions as were asked for."""
-        return summed.peaks(MOST, LEAST) if self.sources == "auto" else summed.peaks(int(self.sources))
+        if self.sources != "auto":
+            return summed.peaks(int(self.sources))
+        return summed.peaks(MOST, max(LEAST, self.grid.chance(NEAR)))
 
     def __call__(
         self,
@@ -217,13 +226,13 @@ class _Blocks:
         self._number, self._sum = 0, MapSum(maps)
         self._done: list[DirectionBlock] = []
 
-    def add(self, frames: Any, found: Any) -> None:
+    def add(self, frames: ArrayFrames, found: FrameMaps) -> None:
         numbers = np.floor((frames.times - self._start) / self._estimator.block + 1e-9).astype(int)
         for number in np.unique(numbers):
             while self._number < number:
                 self._finish()
             rows = numbers == number
-            self._sum.add(frames.part(rows), type(found)._make(column[rows] for column in found))
+            self._sum.add(frames.part(rows), FrameMaps._make(column[rows] for column in found))
 
     def finished(self) -> tuple[DirectionBlock, ...]:
         self._finish()

@@ -135,7 +135,7 @@ class Grid:
     def angles(self) -> Floats:
         """(C,) azimuths of a circle's cells, angles of a line's; of a sphere's, azimuths too. Degrees."""
         if self.kind == "line":
-            return np.arange(len(self.cells)) * STEP["line"]
+            return np.asarray(np.arange(len(self.cells)) * STEP["line"], np.float64)
         azimuths, _ = azimuth_elevation(self.cells)
         return azimuths
 
@@ -163,11 +163,15 @@ class Grid:
         """Degrees between directions, as this grid tells them apart. Shape: (..., 3), (..., 3) -> (...,)"""
         if self.kind == "line":
             assert self.axis is not None
-            return np.abs(angle_between(first, self.axis) - angle_between(second, self.axis))
+            return np.asarray(np.abs(angle_between(first, self.axis) - angle_between(second, self.axis)))
         if self.kind == "circle":
             turned = azimuth_elevation(first)[0] - azimuth_elevation(second)[0]
-            return np.abs((turned + 180) % 360 - 180)
+            return np.asarray(np.abs((turned + 180) % 360 - 180))
         return angle_between(first, second)
+
+    def chance(self, near: float) -> float:
+        """Share of the cells that lie within so many degrees of one."""
+        return float((self.apart(self.cells[len(self.cells) // 2]) <= near).mean())
 
     def turned(self, directions: Floats, cells: Indices, offsets: Floats) -> Floats:
         """Directions in cells of a line or a circle, as high as they are, but between the cells.

@@ -1,5 +1,5 @@
-"""The command line: `qkgcc estimate`, `listen`, `evaluate`, `explain`, `doctor`, `array`, `methods` and `demo` for
-recordings; `simulate`, `data`, `train`, `export` and `reproduce` for making models.
+"""The command line: `qkgcc estimate`, `listen`, `evaluate`, `explain`, `doctor`, `locate`, `array`, `methods` and
+`demo` for recordings; `simulate`, `data`, `train`, `export` and `reproduce` for making models.
 
 Exit codes: 0 done; 1 done, but some of several inputs failed (or `doctor` found something); 2 nothing could be done;
 130 interrupted.
@@ -23,6 +23,7 @@ from qkgcc.cli import (
     explain,
     export,
     listen,
+    locate,
     methods,
     reproduce,
     simulate,
@@ -44,6 +45,7 @@ for command in (
     evaluate.evaluate,
     explain.explain,
     doctor.doctor,
+    locate.locate,
     array.array,
     methods.methods,
     demo.demo,
