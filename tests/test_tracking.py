@@ -141,6 +141,14 @@ def test_a_source_on_the_sphere_has_an_elevation() -> None:
     assert history[-1][1][0].elevation == pytest.approx(40, abs=4)
 
 
+def test_a_coarse_grid_does_with_what_it_has() -> None:
+    tracker = Tracker(circle(15), HOP, error=0.1)
+    for t, weights in frames([Talker(lambda t: 52.0)], 5, circle(15)):
+        tracks = tracker.update(t, weights)
+    assert [track.id for track in tracks] == [1]
+    assert angle_between(tracks[0].direction, unit(52)) < 10
+
+
 @pytest.mark.parametrize("pace", [-30.0, 20.0, 60.0])
 def test_a_walker_is_followed_and_keeps_the_id(pace: float) -> None:
     talker = Talker(lambda t: 50 + pace * t)

@@ -148,10 +148,11 @@ class Tracker:
         self.seconds_per_frame = seconds_per_frame
         self._sharpness = sharpness
         self.motion = motion or Motion()
-        normal = np.linalg.svd(self.grid, full_matrices=False)
-        self._axes = 1 if normal[1][2] < 1e-6 * normal[1][0] else 2
+        extents = np.linalg.svd(self.grid, compute_uv=False)
+        self._axes = 1 if extents[2] < 1e-6 * extents[0] else 2
         self._new = min(1.0, seconds_per_frame / frame_seconds)
-        self._error = math.radians(error) ** 2
+        # Between two directions of the grid, no frame can be exact.
+        self._error = max(math.radians(error), _step(self.grid) / 2) ** 2
         self.reset()
 
     def reset(self) -> None:
@@ -367,6 +368,12 @@ def _transition(seconds: float) -> Floats:
     """Of gone, silent and speaking, after some seconds. (from, to)"""
     rates = np.array([[0, 0, 0], [1 / LIFE, -1 / LIFE - 1 / PAUSE, 1 / PAUSE], [0, 1 / SPEAKING, -1 / SPEAKING]])
     return np.asarray(scipy.linalg.expm(rates * seconds))
+
+
+def _step(grid: Floats) -> float:
+    """Radians from a direction to the next one, usually; some of them tell."""
+    cosines = np.sort(grid[:: max(1, len(grid) // 64)] @ grid.T, axis=1)[:, -2]
+    return float(np.median(np.arccos(np.clip(cosines, -1, 1))))
 
 
 def _checked_grid(grid: npt.ArrayLike) -> Floats:
