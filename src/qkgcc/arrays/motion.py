@@ -45,7 +45,7 @@ class Motion:
     """How sources move."""
 
     speed: float = 20.0
-    """Degrees a second: how fast they usually are. 20 is for walkers; with 8, people in chairs are told apart better."""
+    """Degrees a second: how fast they usually are. 20 is for walkers; 8 tells people in chairs apart better."""
     memory: float = 1.0
     """Seconds after which they have usually changed it."""
     widest: float = 25.0
