@@ -12,6 +12,7 @@ import pytest
 
 from qkgcc.arrays.motion import Motion, State, angle_between, moved, way_to
 from qkgcc.arrays.rttm import COLUMNS, Segment, rows, rttm, segments
+from qkgcc.arrays.track_scores import evaluate
 from qkgcc.arrays.track_smoothing import Trajectory, smooth
 from qkgcc.arrays.tracking import Track, Tracker
 from qkgcc.errors import InputError
@@ -128,7 +129,6 @@ def test_a_source_at_rest_is_one_track_that_speaks_where_it_is(azimuth: float, h
     assert angle_between(final[0].direction, unit(azimuth)) < 4
     assert (final[0].azimuth - azimuth + 180) % 360 - 180 == pytest.approx(0, abs=4)
     assert 0.5 < final[0].spread < 5
-    assert final[0].born < 0.5
 
 
 def test_a_source_on_the_sphere_has_an_elevation() -> None:
@@ -139,6 +139,14 @@ def test_a_source_on_the_sphere_has_an_elevation() -> None:
     assert ids == [1]
     assert history[-1][1][0].azimuth == pytest.approx(200, abs=5)
     assert history[-1][1][0].elevation == pytest.approx(40, abs=4)
+
+
+def test_a_coarse_grid_does_with_what_it_has() -> None:
+    tracker = Tracker(circle(15), HOP, error=0.1)
+    for t, weights in frames([Talker(lambda t: 52.0)], 5, circle(15)):
+        tracks = tracker.update(t, weights)
+    assert [track.id for track in tracks] == [1]
+    assert angle_between(tracks[0].direction, unit(52)) < 10
 
 
 @pytest.mark.parametrize("pace", [-30.0, 20.0, 60.0])
@@ -216,11 +224,12 @@ def test_a_source_that_leaves_is_dropped_and_a_new_one_is_another() -> None:
 @pytest.mark.parametrize("azimuths", [(40.0, 75.0), (10.0, 130.0, 250.0)])
 def test_talkers_at_once_are_as_many_tracks(azimuths: tuple[float, ...]) -> None:
     talkers = [Talker(lambda t, azimuth=azimuth: azimuth) for azimuth in azimuths]
-    history = followed(talkers, 15)
+    history = followed(talkers, 20)
     every = set()
     for talker in talkers:
-        share, ids = share_and_ids(talker, history)
-        assert share > 0.85
+        # Each is dominant in a third of the frames or fewer, so it takes some seconds to be sure of all.
+        share, ids = share_and_ids(talker, [entry for entry in history if entry[0] > 5])
+        assert share > 0.8
         assert len(ids) == 1
         every.update(ids)
     assert len(every) == len(azimuths)
@@ -228,25 +237,27 @@ def test_talkers_at_once_are_as_many_tracks(azimuths: tuple[float, ...]) -> None
 
 
 def test_three_talkers_on_the_sphere() -> None:
-    talkers = [
-        Talker(lambda t, a=a: a, elevation=lambda t, e=e: e) for a, e in ((0.0, 0.0), (90.0, 30.0), (200.0, 60.0))
-    ]
-    history = followed(talkers, 8, sphere())
+    places = ((0.0, 0.0), (90.0, 30.0), (200.0, 60.0))
+    talkers = [Talker(lambda t, a=a: a, elevation=lambda t, e=e: e) for a, e in places]
+    history = followed(talkers, 12, sphere())
     for talker in talkers:
-        share, ids = share_and_ids(talker, history)
+        share, ids = share_and_ids(talker, [entry for entry in history if entry[0] > 5])
         assert share > 0.8
         assert len(ids) == 1
+    assert len(history[-1][1]) == 3
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(4))
 def test_talkers_who_cross_keep_their_ids(seed: int) -> None:
-    left, right = Talker(lambda t: 60 + 18 * t), Talker(lambda t: 180 - 18 * t)
-    history = followed([left, right], 6.6, seed=seed)
+    left, right = (Talker(lambda t, way=way: 120 + way * (54 - 18 * max(0.0, t - 4))) for way in (1, -1))
+    history = followed([left, right], 10, seed=seed)  # they stand until 4 s and meet at 7 s
+    before = [entry for entry in history if 3 < entry[0] < 6]
+    after = [entry for entry in history if entry[0] > 8.5]
     for talker in (left, right):
-        share, ids = share_and_ids(talker, [entry for entry in history if not 2.3 < entry[0] < 4.3])
-        assert share > 0.8
-        assert len(ids) == 1
-    assert share_and_ids(left, history[-10:])[1] != share_and_ids(right, history[-10:])[1]
+        assert share_and_ids(talker, before)[0] > 0.8
+        assert share_and_ids(talker, after)[0] > 0.8
+        assert len(share_and_ids(talker, before + after)[1]) == 1
+    assert share_and_ids(left, after)[1] != share_and_ids(right, after)[1]
 
 
 def test_tracks_that_stay_in_one_direction_become_one() -> None:
@@ -254,6 +265,30 @@ def test_tracks_that_stay_in_one_direction_become_one() -> None:
     history = followed([stays, comes], 12)
     assert max(len(tracks) for t, tracks in history if t < 3) == 2
     assert [track.id for track in history[-1][1]] == [1]
+
+
+def test_who_walks_on_in_silence_keeps_the_id() -> None:
+    speaks = ((0.0, 5.0), (6.0, 10.0))
+    walker = Talker(lambda t: 30 * min(t, 5.2), speaks)
+    stands = Talker(lambda t: 300.0, speaks=((0.0, 20.0),))
+
+    def turned(t: float) -> float:
+        """It walks, falls silent, and goes back: nobody can foresee where it speaks again."""
+        return 30 * t if t < 5 else 150 - 40 * min(t - 5, 1.0)
+
+    for talkers in ([walker], [Talker(turned, speaks)], [walker, stands]):
+        history = followed(talkers, 10)
+        assert len(share_and_ids(talkers[0], history)[1]) == 1
+
+
+def test_the_first_report_of_a_track_has_its_past() -> None:
+    history = followed([Talker(lambda t: 80.0)], 5)
+    reports = [track for _, tracks in history for track in tracks if track.id == 1]
+    past = reports[0].past
+    assert len(past) > 2
+    assert past[-1].time == pytest.approx(reports[0].time - HOP)
+    assert all(angle_between(moment.direction, unit(80)) < 12 for moment in past)
+    assert not any(track.past for track in reports[1:])
 
 
 # Smoothing
@@ -272,8 +307,8 @@ def test_smoothing_is_nearer_to_the_truth_than_the_filter() -> None:
                 for track in tracks
                 if talker.active(t)
             ]
-    filtered, smoothed = (float(np.mean(errors[what])) for what in ("filter", "smooth"))
-    assert smoothed < 0.75 * filtered
+    filtered, smoothed = (float(np.sqrt(np.mean(np.square(errors[what])))) for what in ("filter", "smooth"))
+    assert smoothed < 0.9 * filtered
 
 
 def test_smoothing_begins_where_the_source_did() -> None:
@@ -283,14 +318,14 @@ def test_smoothing_begins_where_the_source_did() -> None:
     (trajectory,) = smooth(history)
     assert trajectory[0].time < known
     assert trajectory[0].time == pytest.approx(2, abs=0.4)
-    assert trajectory[-1].time == pytest.approx(8, abs=0.4)
+    assert trajectory[-1].time == pytest.approx(8, abs=0.6)
     assert all(b.time > a.time for a, b in itertools.pairwise(trajectory))
 
 
 def moments(id: int, azimuth: float, first: float, last: float) -> list[Track]:
     covariance = np.diag([np.radians(3) ** 2, np.radians(5) ** 2])
     state = State(unit(azimuth), np.zeros(3), covariance)
-    return [Track(id, t, state, 0.99, 0.9, 3.0, first) for t in np.arange(first, last, HOP)]
+    return [Track(id, t, state, 0.99, 0.9, 3.0) for t in np.arange(first, last, HOP)]
 
 
 def history_of(*tracks: list[Track]) -> list[tuple[float, list[Track]]]:
@@ -319,6 +354,50 @@ def test_what_speaks_for_a_moment_only_is_no_source() -> None:
 def test_a_history_out_of_order_is_an_error() -> None:
     with pytest.raises(InputError, match="must rise"):
         smooth([(1.0, []), (0.5, [])])
+
+
+# Scores
+
+
+def truth(talkers: Sequence[Talker], history: Sequence[tuple[float, Sequence[Track]]]) -> tuple[np.ndarray, np.ndarray]:
+    times = [t for t, _ in history]
+    return np.array([[one.at(t) for t in times] for one in talkers]), np.array(
+        [[one.active(t) for t in times] for one in talkers]
+    )
+
+
+def test_scores_count_what_is_near_what_changes_and_what_is_nobody() -> None:
+    talker = Talker(lambda t: 40.0)
+    exact = history_of(moments(1, 45, 0, 6))
+    scores = evaluate(exact, *truth([talker], exact))
+    assert (scores["share"], scores["changes"], scores["false"]) == (1.0, 0.0, 0.0)
+    assert scores["talker_seconds"] == pytest.approx(6, abs=HOP)
+    changed = history_of(moments(1, 45, 0, 3.008), moments(2, 38, 3.008, 6.016))
+    assert evaluate(changed, *truth([talker], changed))["changes"] == pytest.approx(10, abs=0.2)  # 1 in 6 s
+    away = history_of(moments(1, 60, 0, 6))
+    scores = evaluate(away, *truth([talker], away))
+    assert (scores["share"], scores["changes"]) == (0.0, 0.0)
+    assert scores["false"] == pytest.approx(60)
+    one_for_two = evaluate(exact, *truth([talker, Talker(lambda t: 47.0)], exact))
+    assert one_for_two["share"] == 0.5
+
+
+def test_talkers_who_pass_each_other_change_no_ids_in_the_scores() -> None:
+    left, right = Talker(lambda t: 40 + 10 * t), Talker(lambda t: 80 - 10 * t)
+    times = np.arange(0, 4, HOP)
+    state = moments(1, 0, 0, 0.1)[0].state
+    history = [
+        (t, [Track(i, t, state._replace(direction=one.at(t)), 0.9, 0.9, 2.0) for i, one in enumerate((left, right), 1)])
+        for t in times.tolist()
+    ]
+    scores = evaluate(history, *truth([left, right], history))
+    assert (scores["share"], scores["changes"], scores["false"]) == (1.0, 0.0, 0.0)
+
+
+def test_scores_of_a_truth_that_does_not_fit() -> None:
+    history = history_of(moments(1, 45, 0, 1))
+    with pytest.raises(InputError, match="talkers, times"):
+        evaluate(history, np.zeros((1, 3, 3)), np.ones((1, 3), dtype=bool))
 
 
 # Streaming
@@ -435,7 +514,7 @@ def test_segments_cross_the_front_and_leave_out_silence() -> None:
     around = moments(1, 358, 0, 1) + moments(1, 2, 1.024, 2)
     (found,) = segments(around, HOP)
     assert (found.azimuth + 180) % 360 == pytest.approx(180, abs=1)
-    silent = [Track(1, 0.0, around[0].state, 0.9, 0.2, 1.0, 0.0)]
+    silent = [Track(1, 0.0, around[0].state, 0.9, 0.2, 1.0)]
     assert segments(silent, HOP) == []
 
 
@@ -479,6 +558,7 @@ def test_a_grid_that_is_none(grid: np.ndarray, message: str) -> None:
         ({"seconds_per_frame": 0.0}, "seconds_per_frame"),
         ({"seconds_per_frame": HOP, "frame_seconds": np.nan}, "frame_seconds"),
         ({"seconds_per_frame": HOP, "error": 0.0}, "0.1 to 45"),
+        ({"seconds_per_frame": HOP, "sharpness": 0.0}, "exponent"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, float], message: str) -> None:

@@ -52,32 +52,26 @@ def smooth(history: Iterable[tuple[float, Sequence[Track]]], motion: Motion | No
     by_id: dict[int, Trajectory] = {}
     for _, tracks in frames:
         for track in tracks:
-            by_id.setdefault(track.id, []).append(track)
+            own = by_id.setdefault(track.id, [])
+            # A candidate that goes on as an older track was it since it began.
+            past = [dataclasses.replace(moment, id=track.id) for moment in track.past]
+            first = past[0].time if past else track.time
+            while own and own[-1].time >= first:
+                own.pop()
+            own += [*past, track]
     step = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
-    smoothed = [_smoothed(track, times, motion or Motion()) for _, track in sorted(by_id.items())]
+    smoothed = [_smoothed(track, motion or Motion()) for _, track in sorted(by_id.items())]
     joined = _joined([trimmed for one in smoothed if (trimmed := _trimmed(one))])
     return [one for one in joined if step * sum(moment.active for moment in one) >= SHORTEST]
 
 
-def _smoothed(track: Trajectory, times: Sequence[float], motion: Motion) -> Trajectory:
-    states = _backward(track, motion)
-    speaking = _speaking(track)
-    later = [
-        dataclasses.replace(moment, state=state, speaking=float(speech * moment.probability))
-        for moment, state, speech in zip(track, states, speaking, strict=True)
+def _smoothed(track: Trajectory, motion: Motion) -> Trajectory:
+    # What was doubtful while it was a candidate is not so any more: it became a track.
+    certain = np.maximum.accumulate([moment.probability for moment in track[::-1]])[::-1]
+    return [
+        dataclasses.replace(moment, state=state, probability=float(alive), speaking=float(speech * alive), past=())
+        for moment, state, speech, alive in zip(track, _backward(track, motion), _speaking(track), certain, strict=True)
     ]
-    first = later[0]
-    # Before it was known to be a track it was a candidate, of which nothing is kept but when it began.
-    before = [time for time in times if first.born <= time < first.time]
-    states_before = [_back(first.state, first.time - time, motion) for time in before]
-    earlier = [dataclasses.replace(first, time=t, state=s) for t, s in zip(before, states_before, strict=True)]
-    return earlier + later
-
-
-def _back(state: State, seconds: float, motion: Motion) -> State:
-    """Where something was, some seconds ago: as if it had come from where it goes."""
-    past = motion.predict(state._replace(velocity=-state.velocity), seconds)
-    return past._replace(velocity=-past.velocity)
 
 
 def _backward(track: Trajectory, motion: Motion) -> list[State]:

@@ -1,15 +1,15 @@
 """Tracks of sources that move, begin, pause and end: a Bayes filter over directions.
 
-Each frame says where its one dominant source may be: weights w(g) over a grid of directions. Who that source is, is not
-known. It is one of the tracks k, at p_k(g), a von Mises-Fisher density (`motion`) widened by the error of frames, or
-clutter: pauses, reflections, two talkers at once, which come from anywhere. With s_k, how probable it is that k speaks,
-and c for clutter, the frame belongs to k and to the direction g with the probability
+Each frame says where its one dominant source may be: weights w(g) over a grid of G directions. Who that source is, is
+not known. It is one of the tracks k, at p_k(g), a von Mises-Fisher density (`motion`) widened by the error of frames,
+or clutter: pauses, reflections, two talkers at once, which come from anywhere. With s_k, how probable it is that k
+speaks, and c for clutter, the weight at g belongs to k with the share
 
-    b_k(g) = s_k p_k(g) G w(g) / (c + sum_j s_j sum_g p_j(g) G w(g)),
+    b_k(g) = w(g) s_k p_k(g) / (c / G + sum_j s_j p_j(g)),
 
-the shares of joint probabilistic data association, in which every direction of the grid is a measurement. Each track is
-corrected by its share of the frame. Whether a track is gone, silent or speaking is a hidden Markov model of three
-states: a silent one needs no frames to go on living, for some seconds, and takes its id up again when it speaks.
+as in joint probabilistic data association, with every direction of the grid as a measurement. Each track is corrected
+by its shares. Whether it is gone, silent or speaking is a hidden Markov model of three states: a silent one needs no
+frames to go on living, for some seconds, and takes its id up again when it speaks.
 
 What nobody explains begins a candidate. It is a track, with an id, as soon as that is more probable than not by far.
 
@@ -20,6 +20,7 @@ I. Marković, I. Petrović, "Bearing-only tracking with a mixture of von Mises d
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import math
 from dataclasses import dataclass
@@ -31,17 +32,19 @@ import scipy.linalg
 from qkgcc.arrays.motion import Motion, State, moved
 from qkgcc.errors import InputError
 
-SPEAKING, PAUSE, LIFE = 1.5, 1.5, 20.0
+SPEAKING, PAUSE, LIFE = 1.5, 1.5, 30.0
 """Seconds that talkers usually speak, are silent and, silent, stay."""
-CLUTTER = 0.2
+CLUTTER = 0.15
 """How often frames come from elsewhere, against one talker who speaks."""
-DOMINANT = 0.5
+DOMINANT = 0.7
 """Probability that a talker who speaks alone is the dominant source of a frame."""
 UNEXPLAINED = 0.3
 """Mass around one direction, explained by no track, that begins a candidate."""
+FLAT, PEAKED = 0.1, 0.6
+"""Weight within 12 degrees of a frame's peak: with the first it says nothing of directions, with the second all."""
 BEGINNING = 0.05
 """Probability that such a candidate is a source."""
-CONFIRMED, LOST = 0.9, 0.03
+CONFIRMED, LOST = 0.9, 0.02
 """Probabilities of existence at which a candidate becomes a track, and a track ends."""
 PATIENCE = 4.0
 """Seconds that a candidate has to become a track."""
@@ -49,7 +52,7 @@ ASIDE = 15.0
 """Degrees from where a track fell silent at which it may speak again, however short the pause; more if it walked."""
 PACING = 2.0
 """Seconds over which the usual pace of a source is taken."""
-TOGETHER = 1.0
+TOGETHER = 2.0
 """Seconds that two tracks in one direction stay two: so long may a crossing take."""
 
 _ONE, _OTHER, _AROUND = np.cos(np.radians([8.0, 10.0, 12.0]))  # tracks in one direction; another source; its mass
@@ -74,8 +77,8 @@ class Track:
     """Probability that it speaks now."""
     evidence: float
     """How much more probable this frame is if it speaks."""
-    born: float
-    """Seconds: the time of the first frame that it explains, before it was known to be a track."""
+    past: tuple[Track, ...] = ()
+    """In its first report: the moments before, when it was a candidate."""
 
     @property
     def direction(self) -> Floats:
@@ -110,7 +113,9 @@ class Tracker:
         grid: unit vectors, a circle (all in one plane) or a sphere, or a part of one. Shape: (G, 3)
         seconds_per_frame: from one frame to the next.
         frame_seconds: of sound that one frame hears; frames that overlap count less, for they hear the same.
-        error: degrees by which the peaks of single frames usually miss.
+        error: degrees by which the peaks of single frames usually miss, beyond the width that their weights have.
+        sharpness: exponent of the weights. Above 1 for frames whose peaks are wider than they miss, as those of small
+            arrays are: two talkers are then told apart from nearer by.
         motion: how the sources move.
 
     >>> angles = np.radians(np.arange(0, 360, 2))
@@ -129,6 +134,7 @@ class Tracker:
         *,
         frame_seconds: float = 0.128,
         error: float = 3.0,
+        sharpness: float = 1.0,
         motion: Motion | None = None,
     ) -> None:
         self.grid = _checked_grid(grid)
@@ -137,17 +143,21 @@ class Tracker:
                 raise InputError(f"{what} is {value:g}; expected seconds, such as 0.064")
         if not 0.1 <= error <= 45:
             raise InputError(f"the error of frames is {error:g} degrees; expected 0.1 to 45")
+        if not 0.1 <= sharpness <= 100:
+            raise InputError(f"the sharpness of frames is {sharpness:g}; expected an exponent of 0.1 to 100")
         self.seconds_per_frame = seconds_per_frame
+        self._sharpness = sharpness
         self.motion = motion or Motion()
-        normal = np.linalg.svd(self.grid, full_matrices=False)
-        self._axes = 1 if normal[1][2] < 1e-6 * normal[1][0] else 2
+        extents = np.linalg.svd(self.grid, compute_uv=False)
+        self._axes = 1 if extents[2] < 1e-6 * extents[0] else 2
         self._new = min(1.0, seconds_per_frame / frame_seconds)
-        self._error = math.radians(error) ** 2
+        # Between two directions of the grid, no frame can be exact.
+        self._error = max(math.radians(error), _step(self.grid) / 2) ** 2
         self.reset()
 
     def reset(self) -> None:
         """Forget everything; ids begin with 1 again."""
-        self._time: float | None = None
+        self._time = -math.inf
         self._next = 1
         self._keep = State(np.empty((0, 3)), np.empty((0, 3)), np.empty((0, 2, 2)))
         self._belief: Floats = np.empty((0, 3))  # gone, silent, speaking
@@ -156,6 +166,7 @@ class Tracker:
         self._evidence: Floats = np.empty(0)
         self._heard: Floats = np.empty(0)  # when it last spoke
         self._pace: Floats = np.empty(0)  # radians a second, while it spoke
+        self._past: list[tuple[Track, ...]] = []  # of candidates
         self._together: dict[tuple[int, int], float] = {}  # since when two ids have been in one direction
 
     def copy(self) -> Tracker:
@@ -173,7 +184,12 @@ class Tracker:
             reliability: 0: the frame says nothing of directions, 1: as much as its weights say.
         """
         given = self._checked(time, weights, reliability)
-        elapsed = self.seconds_per_frame if self._time is None else time - self._time
+        peak = self.grid[int(np.argmax(given))]
+        around = float(given[self.grid @ peak > _AROUND].sum())
+        # Noise and pauses give flat frames, whose highest point is anywhere.
+        reliability *= min(1.0, max(0.0, (around - FLAT) / (PEAKED - FLAT)))
+        given = _normed((given / given.max()) ** self._sharpness)
+        elapsed = time - self._time if math.isfinite(self._time) else self.seconds_per_frame
         self._time = time
         self._keep = self.motion.predict(self._keep, elapsed)
         self._belief = self._belief @ _transition(round(elapsed, 6))
@@ -195,17 +211,18 @@ class Tracker:
         fits = near * weights
         fit = reliability * fits.sum(axis=1) + (1 - reliability)
         total = CLUTTER + speaks @ fit
+        explained = CLUTTER + speaks @ near
         if count:
             others = (total - speaks * fit) / (CLUTTER + speaks.sum() - speaks)
             dominant = DOMINANT / (1 + speaks.sum() - speaks)
             # A frame that says nothing is half a miss: who speaks is mostly heard.
-            heard = 1 - dominant + dominant * (reliability * fit / others + (1 - reliability) / 2)
-            self._evidence = np.minimum(heard, _STRONGEST) ** self._new
+            seen = 1 - dominant + dominant * (reliability * fit / others + (1 - reliability) / 2)
+            # Frames that overlap hear the same, and what they hear changes faster than that: the root is in between.
+            self._evidence = np.minimum(seen, _STRONGEST) ** math.sqrt(self._new)
             self._belief[:, 2] *= self._evidence
             self._belief /= self._belief.sum(axis=1, keepdims=True)
-            self._correct(reliability * fits * (speaks / total)[:, None], cosine)
+            self._correct(reliability * fits * speaks[:, None] / explained, cosine)
             self._remember()
-        explained = CLUTTER + speaks @ near
         return np.asarray(reliability * weights * CLUTTER / explained)
 
     def _correct(self, shares: Floats, cosine: Floats) -> None:
@@ -225,14 +242,14 @@ class Tracker:
 
     def _remember(self) -> None:
         """When each spoke last, and how fast it usually goes."""
-        speaks = self._belief[:, 2] > 0.5
+        speaks = (self._belief[:, 2] > 0.5) & (self._evidence > 1)
         pace = np.linalg.norm(self._keep.velocity, axis=1)
         self._heard = np.where(speaks, self._time, self._heard)
         self._pace = np.where(speaks, self._pace + self.seconds_per_frame / PACING * (pace - self._pace), self._pace)
 
     def _end(self) -> None:
         alive = 1 - self._belief[:, 0]
-        waited = (self._time or 0.0) - self._born
+        waited = self._time - self._born
         candidate = self._ids == 0
         hopeless = candidate & ((alive < BEGINNING / 2) | (waited > PATIENCE))
         self._select(~hopeless & (candidate | (alive >= LOST)))
@@ -264,6 +281,7 @@ class Tracker:
         self._evidence = np.append(self._evidence, 1.0)
         self._heard = np.append(self._heard, self._time)
         self._pace = np.append(self._pace, 0.0)
+        self._past = [*self._past, ()]
 
     def _confirm(self) -> None:
         """Candidates that are sources get an id: that of one who fell silent as far away as it may have walked."""
@@ -285,7 +303,7 @@ class Tracker:
         """Of tracks that stay in one direction, the older goes on; a candidate where a track is, is none."""
         near = np.argwhere(np.triu(self._keep.direction @ self._keep.direction.T > _ONE, 1))
         kept = np.ones(len(self._ids), dtype=bool)
-        now, together = self._time or 0.0, {}
+        now, together = self._time, {}
         for first, second in near.tolist():
             ids = int(self._ids[first]), int(self._ids[second])
             if not (kept[first] and kept[second]):
@@ -305,26 +323,28 @@ class Tracker:
         self._keep, self._belief = self._keep.part(kept), self._belief[kept]
         self._ids, self._born, self._evidence = self._ids[kept], self._born[kept], self._evidence[kept]
         self._heard, self._pace = self._heard[kept], self._pace[kept]
+        self._past = [past for past, stays in zip(self._past, kept, strict=True) if stays]
 
     def _tracks(self) -> list[Track]:
-        assert self._time is not None
-        return [
-            Track(
-                int(self._ids[k]),
-                self._time,
-                self._keep.part(k),
-                float(1 - self._belief[k, 0]),
-                float(self._belief[k, 2]),
-                float(self._evidence[k]),
-                float(self._born[k]),
+        """Reports of the tracks; those of candidates are kept until they are tracks."""
+        reports: list[Track] = []
+        pasts: list[tuple[Track, ...]] = []
+        for k, past in enumerate(self._past):
+            alive, speaking, evidence = 1 - self._belief[k, 0], self._belief[k, 2], self._evidence[k]
+            report = Track(
+                int(self._ids[k]), self._time, self._keep.part(k), float(alive), float(speaking), float(evidence), past
             )
-            for k in np.argsort(self._ids, kind="stable")
-            if self._ids[k]
-        ]
+            if report.id:
+                reports.append(report)
+                pasts.append(())
+            else:
+                pasts.append((*past, dataclasses.replace(report, past=())))
+        self._past = pasts
+        return sorted(reports, key=lambda report: report.id)
 
     def _checked(self, time: float, weights: npt.ArrayLike, reliability: float) -> Floats:
-        if not math.isfinite(time) or (self._time is not None and time <= self._time):
-            after = "" if self._time is None else f" after {self._time:g} s"
+        if not math.isfinite(time) or time <= self._time:
+            after = f" after {self._time:g} s" if math.isfinite(self._time) else ""
             raise InputError(f"a frame at {time:g} s{after}; expected times that rise: reset() begins a new recording")
         if not 0 <= reliability <= 1:
             raise InputError(f"the reliability of a frame is {reliability:g}; expected 0 to 1")
@@ -336,7 +356,11 @@ class Tracker:
             raise InputError(
                 "the weights of a frame must be finite, 0 or more, and not all 0 (reliability=0 says that)"
             )
-        return np.asarray(given / total)
+        return _normed(given)
+
+
+def _normed(values: Floats) -> Floats:
+    return np.asarray(values / values.sum())
 
 
 @functools.lru_cache(maxsize=64)
@@ -344,6 +368,12 @@ def _transition(seconds: float) -> Floats:
     """Of gone, silent and speaking, after some seconds. (from, to)"""
     rates = np.array([[0, 0, 0], [1 / LIFE, -1 / LIFE - 1 / PAUSE, 1 / PAUSE], [0, 1 / SPEAKING, -1 / SPEAKING]])
     return np.asarray(scipy.linalg.expm(rates * seconds))
+
+
+def _step(grid: Floats) -> float:
+    """Radians from a direction to the next one, usually; some of them tell."""
+    cosines = np.sort(grid[:: max(1, len(grid) // 64)] @ grid.T, axis=1)[:, -2]
+    return float(np.median(np.arccos(np.clip(cosines, -1, 1))))
 
 
 def _checked_grid(grid: npt.ArrayLike) -> Floats:
