@@ -15,7 +15,7 @@ from qkgcc.experiments.figures import save
 from qkgcc.plots import new_figure
 
 FOLDER = Path(__file__).parents[1] / "docs" / "figures"
-BELOW = {"QK-GCC"}
+BELOW = {"QK-GCC", "general-small"}
 """Methods whose name stands below their line: above it is another's."""
 MARKERS = {"compiled": "o", "onnxruntime": "^", "NumPy": "s", "torch": "D", "torch, not folded": "X"}
 
