@@ -110,6 +110,7 @@ VARIANTS = {
     "windows-512-radius-1": [*_WINDOWS, "options.radius=1"],
     "windows-512-small": _SMALL_WINDOWS,
     "windows-512-small-18": [*_SMALL_WINDOWS, "options.channels=18", "options.delay_channels=36"],
+    "windows-512-24": [*_WINDOWS, "options.channels=24", "options.maps=12", "options.delay_channels=48"],
     "surroundings": [*_AROUND, "options.blocks=3", "options.block_channels=96"],
     "surroundings-kernel-3": [*_AROUND, "options.blocks=3", "options.block_channels=96", "options.kernel=3"],
     "surroundings-by-2": [*_AROUND, "options.blocks=3", "options.block_channels=64", "options.coarse=2"],
@@ -200,7 +201,7 @@ def save(rows: list[dict[str, Any]]) -> None:
     """Best designs first, law by law."""
     rows.sort(key=lambda one: (one["law"], one["epochs"], one["loss"]))
     notes = [
-        f"General: {BASES['general']}. Large: {BASES['large']}. Taught: the same, with `general-teacher` as the teacher. "
+        f"General: {BASES['general']}. Large: {BASES['large']}. Taught: the same, by `general-teacher`. "
         "`loss` and `Acc@10cm` are of unseen pairs of the same law, best epoch; losses with another `target_width` are "
         "of other targets, only their Acc@10cm compares. `symmetric` is the mean with the mirrored answer of the "
         "swapped pair."
