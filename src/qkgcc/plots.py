@@ -10,6 +10,7 @@ from qkgcc.errors import InputError, MissingExtraError
 from qkgcc.files import write_whole
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from qkgcc.arrays import Geometry
@@ -217,11 +218,10 @@ def plot_directions(estimate: "DirectionEstimate", path: str | Path | None = Non
     mesh = over_time.pcolormesh(
         *_edges(estimate.times, centres), image.T, cmap="Greys", vmin=0, vmax=max(top, 1e-6), rasterized=True
     )
-    for block in estimate.blocks:
-        for one in block.directions:
-            angle = one.azimuth if one.cone is None else one.cone
-            shade = max(0.15, one.confidence)
-            over_time.plot([block.start, block.end], [angle] * 2, color="#b5179e", linewidth=3, alpha=shade)
+    if estimate.tracks is None:
+        _plot_blocks(over_time, estimate)
+    else:
+        _plot_tracks(over_time, estimate)
     what = "degrees from the line of the microphones" if line else "azimuth in degrees (positive: left)"
     over_time.set(xlabel="time in s", ylabel=what, ylim=(low, high))
     title = f"{Path(estimate.source).name}, {estimate.array}: {Path(estimate.method).stem}"
@@ -233,6 +233,8 @@ def plot_directions(estimate: "DirectionEstimate", path: str | Path | None = Non
     shown = np.maximum(mean, 0) / max(float(mean.max()), 1e-12)
     if line:
         around.set(thetamin=0, thetamax=180)
+    else:
+        around.set_thetagrids(range(0, 360, 45), [f"{a if a <= 180 else a - 360}°" for a in range(0, 360, 45)])
     around.fill(angles, shown, color="#3a6ea5", alpha=0.4)
     for one in estimate.directions:
         angle = np.radians(one.azimuth if one.cone is None else one.cone)
@@ -245,6 +247,31 @@ def plot_directions(estimate: "DirectionEstimate", path: str | Path | None = Non
     if path is not None:
         write_whole(path, lambda target: figure.savefig(target, dpi=130))
     return figure
+
+
+def _plot_blocks(ax: "Axes", estimate: "DirectionEstimate") -> None:
+    for block in estimate.blocks:
+        for one in block.directions:
+            angle = one.azimuth if one.cone is None else one.cone
+            shade = max(0.15, one.confidence)
+            ax.plot([block.start, block.end], [angle] * 2, color="#b5179e", linewidth=3, alpha=shade)
+
+
+def _plot_tracks(ax: "Axes", estimate: "DirectionEstimate") -> None:
+    """A colour for each source; thin where it is silent."""
+    for number, track in enumerate(estimate.tracks or ()):
+        times = np.array([moment.time for moment in track])
+        directions = np.array([moment.direction for moment in track])
+        angle = np.degrees(np.arctan2(directions[:, 1], directions[:, 0]))
+        if estimate.axis is not None:
+            angle = np.degrees(np.arccos(np.clip(directions @ estimate.axis, -1, 1)))
+        angle[1:][np.abs(np.diff(angle)) > 180] = np.nan  # behind the array, from one edge of the picture to the other
+        spoken = np.where([moment.active for moment in track], angle, np.nan)
+        colour = f"C{number % 10}"
+        ax.plot(times, angle, color=colour, linewidth=1, alpha=0.6)
+        ax.plot(times, spoken, color=colour, linewidth=3.5, label=f"track {track[0].id}")
+    if estimate.tracks:
+        ax.legend(loc="upper right")
 
 
 def _rectangle(sides: npt.NDArray[Any]) -> Any:

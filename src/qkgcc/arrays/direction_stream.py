@@ -18,13 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.arrays.directions import DirectionEstimator
+from qkgcc.arrays.directions import DirectionEstimator, followed
 from qkgcc.arrays.evidence import ArrayFrames
 from qkgcc.arrays.grids import angle_between, azimuth_elevation
 from qkgcc.arrays.maps import FrameMaps
-from qkgcc.arrays.tracking import Track, Tracker
+from qkgcc.arrays.tracking import Track
 from qkgcc.audio import Samples
-from qkgcc.errors import InputError
 from qkgcc.results import cell, rounded
 
 RECENT = 0.5
@@ -73,11 +72,7 @@ class DirectionStream:
         self.frame = self.evidence.frame / self.evidence.rate
         """Seconds."""
         self.hop = self.evidence.hop / self.evidence.rate
-        self._tracker: Tracker | None = None
-        if track:
-            if not self.maps.posterior:
-                raise InputError(f"{estimator.method} gives no distributions to follow: tracks need a network")
-            self._tracker = Tracker(self.maps.grid.cells, self.hop, frame_seconds=self.frame)
+        self._tracker = estimator.tracker(self.evidence) if track else None
         self._fading = math.exp(-self.hop / RECENT)
         self._now, self._weight = np.zeros(len(self.maps.grid.cells)), 0.0
         self._ended = False
@@ -126,7 +121,7 @@ class DirectionStream:
             confidence,
             frames.level,
             self._now / max(self._weight, 1e-12),
-            None if self._tracker is None else self._followed(self._tracker, frames, found),
+            None if self._tracker is None else followed(self._tracker, frames, found),
         )
         self._nothing = None if len(frames.times) else answer
         return answer
@@ -135,13 +130,6 @@ class DirectionStream:
         for weight, cells in zip(found.weights, found.cells, strict=True):
             self._now = self._fading * self._now + weight * np.maximum(cells, 0)
             self._weight = self._fading * self._weight + weight
-
-    @staticmethod
-    def _followed(tracker: Tracker, frames: ArrayFrames, found: FrameMaps) -> list[list[Track]]:
-        return [
-            tracker.update(float(time), cells, reliability=1.0 if heard else 0.0)
-            for time, cells, heard in zip(frames.times, found.cells, frames.heard, strict=True)
-        ]
 
 
 CSV_COLUMNS = ("source", "time", "azimuth", "elevation", "cone", "confidence", "level", "track")
@@ -162,7 +150,7 @@ def frames_csv(frames: DirectionFrames, *, header: bool = True) -> str:
             continue
         for track in speaking(frames, number):
             up = "" if frames.elevation is None else f"{track.elevation:.3f}"
-            writer.writerow([*begin, f"{signed(track.azimuth):.3f}", up, "", f"{track.speaking:.4f}", level, track.id])
+            writer.writerow([*begin, f"{track.azimuth:.3f}", up, "", f"{track.speaking:.4f}", level, track.id])
     return out.getvalue()
 
 
@@ -187,14 +175,9 @@ def frames_json(frames: DirectionFrames, *, now: bool = True) -> str:
 def _track(track: Track) -> dict[str, Any]:
     return {
         "id": track.id,
-        "azimuth": round(signed(track.azimuth), 4),
+        "azimuth": round(track.azimuth, 4),
         "elevation": round(track.elevation, 4),
         "spread": round(track.spread, 4),
         "probability": round(track.probability, 4),
         "speaking": round(track.speaking, 4),
     }
-
-
-def signed(azimuth: float) -> float:
-    """-180 to 180, as everywhere else."""
-    return (azimuth + 180) % 360 - 180

@@ -28,6 +28,8 @@ from qkgcc.arrays.found import Direction, DirectionBlock, DirectionEstimate
 from qkgcc.arrays.geometry import Geometry
 from qkgcc.arrays.grids import Floats, Grid, angle_between, azimuth_elevation
 from qkgcc.arrays.maps import NEAR, DirectionMaps, FrameMaps, MapSum, Peak
+from qkgcc.arrays.track_smoothing import smooth
+from qkgcc.arrays.tracking import Track, Tracker
 from qkgcc.audio import Recording, open_audio
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
@@ -109,6 +111,12 @@ class DirectionEstimator:
         """What turns its frames into maps of directions."""
         return DirectionMaps(evidence, self.grid, self._options["speed_of_sound"])
 
+    def tracker(self, evidence: ArrayEvidence) -> Tracker:
+        """What follows sources through the maps of its frames."""
+        if evidence.kind != "posterior":
+            raise InputError(f"{self.method} gives no distributions to follow: tracks need a network such as {DEFAULT}")
+        return Tracker(self.grid.cells, evidence.hop / evidence.rate, frame_seconds=evidence.frame / evidence.rate)
+
     def peaks(self, summed: MapSum) -> list[Peak]:
         """As many directions as were asked for."""
         if self.sources != "auto":
@@ -125,6 +133,7 @@ class DirectionEstimator:
         end: float | None = None,
         progress: Callable[[float], object] | None = None,
         keep_maps: bool = False,
+        track: bool = False,
     ) -> DirectionEstimate:
         """Estimate from a file, an array (M, n) with its `sample_rate`, or a `Recording`.
 
@@ -133,13 +142,16 @@ class DirectionEstimator:
             start, end: as for `open_audio`.
             progress: called with the share that is done, from 0 to 1.
             keep_maps: keep what every frame says of every cell of the grid, for a picture.
+            track: follow sources, as many as there are, from their first word to their last; for networks.
         """
         recording = self._opened(source, sample_rate, channels, start, end)
         evidence = self.evidence(recording.sample_rate, recording.start)
         maps = self.maps(evidence)
         whole, blocks = MapSum(maps), _Blocks(self, maps, recording)
+        tracker = self.tracker(evidence) if track else None
         rows: list[tuple[Floats, ...]] = []
         kept: list[Floats] = []
+        history: list[tuple[float, list[Track]]] = []
         for frames in frames_of(evidence, recording, progress):
             found = maps(frames)
             direction, distance, confidence = maps.directions(found)
@@ -147,6 +159,8 @@ class DirectionEstimator:
             rows.append((frames.times, direction, distance, confidence, frames.level))
             whole.add(frames, found)
             blocks.add(frames, found)
+            if tracker is not None:
+                history += zip(frames.times.tolist(), followed(tracker, frames, found), strict=True)
             if keep_maps:
                 kept.append(np.where(frames.heard[:, None], found.cells, np.nan).astype(np.float32))
         times, directions, distances, confidence, level = (np.concatenate(part) for part in zip(*rows, strict=True))
@@ -171,6 +185,9 @@ class DirectionEstimator:
             level=level,
             angles=self.grid.angles,
             maps=np.concatenate(kept) if keep_maps else None,
+            axis=np.asarray(self.grid.axis) if line else None,
+            hop=evidence.hop / evidence.rate,
+            tracks=None if tracker is None else tuple(smooth(history, tracker.motion)),
             warnings=evidence.warnings,
         )
 
@@ -215,6 +232,14 @@ class DirectionEstimator:
         if len(recording.channels) != len(self.geometry):
             raise InputError(wrong_channels(recording.name, len(recording.channels), self.geometry))
         return recording
+
+
+def followed(tracker: Tracker, frames: ArrayFrames, found: FrameMaps) -> list[list[Track]]:
+    """The tracks after each frame."""
+    return [
+        tracker.update(float(time), cells, reliability=1.0 if heard else 0.0)
+        for time, cells, heard in zip(frames.times, found.cells, frames.heard, strict=True)
+    ]
 
 
 class _Blocks:

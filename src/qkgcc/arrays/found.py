@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.arrays.rttm import COLUMNS, Segment, rows, rttm, segments
+from qkgcc.arrays.track_smoothing import Trajectory
 from qkgcc.files import write_whole
 from qkgcc.results import cell, rounded
 
@@ -89,6 +91,12 @@ class DirectionEstimate:
     """(C,) degrees: azimuths of the grid's cells, of a line its angles."""
     maps: npt.NDArray[np.float32] | None = None
     """(T, C) what each frame says of each cell; None where it was not to be kept."""
+    axis: Floats | None = None
+    """(3,) along the line of the microphones; None of other arrays."""
+    hop: float = 0.0
+    """Seconds from one frame to the next."""
+    tracks: tuple[Trajectory, ...] | None = None
+    """Sources that were followed, by id, each moment by moment from its first word to its last; None: not asked for."""
     warnings: tuple[str, ...] = ()
 
     def to_json(self, path: str | Path | None = None, *, frames: bool = True) -> str:
@@ -113,11 +121,31 @@ class DirectionEstimate:
                 values = getattr(self, name)
                 record[name] = None if values is None else rounded(values, 4)
             record["level"] = rounded(self.level, 7)
+        if self.tracks is not None:
+            unknown = {} if self.rising else {"elevation": None}
+            record["tracks"] = [_track(one) | unknown for one in self.tracks]
+            record["segments"] = [asdict(one) | unknown for one in self.segments]
         record["warnings"] = list(self.warnings)
         text = json.dumps(record, allow_nan=False)
         if path is not None:
             write_whole(path, lambda target: target.write_text(text + "\n", encoding="utf-8"))
         return text
+
+    @property
+    def rising(self) -> bool:
+        """Whether tracks have elevations: on a circle or a line they are followed in its plane."""
+        return self.grid == "sphere"
+
+    @property
+    def segments(self) -> list[Segment]:
+        """When the sources that were followed speak, and from where."""
+        moments = [moment for track in self.tracks or () for moment in track]
+        return segments(moments, self.hop)
+
+    def to_rttm(self) -> str:
+        """Who speaks when, a line for each segment, as diarization tools read it."""
+        name = "_".join(Path(self.source).stem.split()) or "recording"
+        return "".join(f"{line}\n" for line in rttm(self.segments, name))
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """A line for each direction of each block, also written to `path` if given."""
@@ -192,6 +220,27 @@ def directions_csv(estimates: list[DirectionEstimate], *, header: bool = True) -
                 also = one.also[0] if one.also else (None, None)
                 writer.writerow(begin + [rank] + [_number(value) for value in (*numbers, *also)])
     return out.getvalue()
+
+
+TRACK_COLUMNS = ("source", *COLUMNS)
+
+
+def tracks_csv(estimates: list[DirectionEstimate], *, header: bool = True) -> str:
+    """A line for each moment of each source that was followed, under one header."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    if header:
+        writer.writerow(TRACK_COLUMNS)
+    for estimate in estimates:
+        for row in rows(moment for track in estimate.tracks or () for moment in track):
+            shown = {**row, "active": int(row["active"]), "elevation": row["elevation"] if estimate.rising else ""}
+            writer.writerow([estimate.source, *(shown[name] for name in COLUMNS)])
+    return out.getvalue()
+
+
+def _track(track: Trajectory) -> dict[str, Any]:
+    table = rows(track)
+    return {"id": track[0].id} | {name: [row[name] for row in table] for name in COLUMNS if name != "track"}
 
 
 def _number(value: float | None) -> str:

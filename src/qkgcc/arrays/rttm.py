@@ -40,7 +40,7 @@ def rows(tracks: Iterable[Track]) -> list[dict[str, float | int | bool]]:
         {
             "time": round(track.time, 4),
             "track": track.id,
-            "azimuth": round(track.azimuth, 2) % 360,
+            "azimuth": round(track.azimuth, 2),
             "elevation": round(track.elevation, 2) + 0.0,
             "spread": round(track.spread, 2),
             "probability": round(track.probability, 4),
@@ -76,7 +76,7 @@ def segments(tracks: Iterable[Track], seconds_per_frame: float, *, pause: float 
 
 def _segment(run: list[Track], seconds_per_frame: float) -> Segment:
     mean = np.mean([track.direction for track in run], axis=0)
-    azimuth = float(np.degrees(np.arctan2(mean[1], mean[0]))) % 360
+    azimuth = float(np.degrees(np.arctan2(mean[1], mean[0])))
     elevation = float(np.degrees(np.arctan2(mean[2], np.hypot(mean[0], mean[1]))))
     start = max(0.0, run[0].time - seconds_per_frame / 2)
     return Segment(run[0].id, start, run[-1].time + seconds_per_frame / 2 - start, azimuth, elevation)

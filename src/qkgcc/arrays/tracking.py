@@ -87,8 +87,8 @@ class Track:
 
     @property
     def azimuth(self) -> float:
-        """Degrees counterclockwise from the front, 0 to 360."""
-        return math.degrees(math.atan2(self.direction[1], self.direction[0])) % 360
+        """Degrees counterclockwise from the front, -180 to 180."""
+        return math.degrees(math.atan2(self.direction[1], self.direction[0]))
 
     @property
     def elevation(self) -> float:

@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from qkgcc.arrays.direction_stream import DirectionFrames, signed, speaking
+from qkgcc.arrays.direction_stream import DirectionFrames, speaking
 from qkgcc.cli.tables import bar, number
 from qkgcc.listening import A, Floats, Session
 from qkgcc.results import DelayEstimate
@@ -137,8 +137,7 @@ def direction_picture(angles: Floats, kind: str) -> Callable[[DirectionFrames], 
         headline = f"{frames.times[-1]:8.2f} s   silence"
         if frames.tracks is not None:
             followed = [
-                f"{one.id}: {signed(one.azimuth):+.0f}° ±{one.spread:.0f}"
-                for one in speaking(frames, len(frames.times) - 1)
+                f"{one.id}: {one.azimuth:+.0f}° ±{one.spread:.0f}" for one in speaking(frames, len(frames.times) - 1)
             ]
             headline = f"{frames.times[-1]:8.2f} s   " + ("   ".join(followed) or "nobody speaks")
         elif not math.isnan(frames.azimuth[-1]):
@@ -168,7 +167,7 @@ def direction_lines(frames: DirectionFrames) -> list[str]:
         level = frames.level[row]
         begin = [f"{seconds:.2f}", number(20 * math.log10(level), 1) if level > 1e-10 else "-"]
         if frames.tracks is not None:
-            speakers = (f"{one.id}: {signed(one.azimuth):+.1f}" for one in speaking(frames, row))
+            speakers = (f"{one.id}: {one.azimuth:+.1f}" for one in speaking(frames, row))
             lines.append(_aligned([*begin, "   ".join(speakers)]))
             continue
         second = frames.cone if frames.elevation is None else frames.elevation

@@ -1,5 +1,6 @@
 """`qkgcc locate`: where sources are, heard by an array."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -7,12 +8,19 @@ import typer
 
 from qkgcc.arrays import array
 from qkgcc.audio import open_audio
-from qkgcc.cli.estimate import PLOT_SUFFIXES, Format, expand, paused, plot_path, read_pairs
+from qkgcc.cli.estimate import PLOT_SUFFIXES, expand, paused, plot_path, read_pairs
 from qkgcc.cli.options import SpeedOfSound, Temperature, sound_speed
-from qkgcc.cli.tables import console, direction_table, progress_bar
+from qkgcc.cli.tables import console, direction_table, progress_bar, track_table
 from qkgcc.errors import InputError
 from qkgcc.methods import DEFAULT
 from qkgcc.plots import check_plotting
+
+
+class Format(StrEnum):
+    table = "table"
+    csv = "csv"
+    json = "json"
+    rttm = "rttm"
 
 
 def locate(
@@ -26,7 +34,10 @@ def locate(
     method: Annotated[
         str, typer.Option("--method", "-m", help="One of `qkgcc methods` (phat: SRP-PHAT), or a steered network.")
     ] = DEFAULT,
-    sources: Annotated[str, typer.Option(help="How many to look for, or auto.")] = "1",
+    sources: Annotated[str, typer.Option(help="How many to look for in each block, or auto.")] = "1",
+    track: Annotated[
+        bool, typer.Option("--track", help="Follow sources that move, begin and end, each with an id.")
+    ] = False,
     channels: Annotated[
         str | None, typer.Option(help="Those that are the microphones, in their order: 1,2,3,4 (default: all).")
     ] = None,
@@ -49,7 +60,7 @@ def locate(
     ] = None,
     speed_of_sound: SpeedOfSound = None,
     temperature: Temperature = None,
-    format: Annotated[Format, typer.Option(help="What to print.")] = Format.table,
+    format: Annotated[Format, typer.Option(help="What to print; rttm: who speaks when, with --track.")] = Format.table,
     frames: Annotated[
         bool, typer.Option(help="Whether JSON holds the frames too, or only blocks and the whole.")
     ] = True,
@@ -66,14 +77,18 @@ def locate(
 
     * `qkgcc locate meeting.flac --array circular:8:0.1 --sources auto --plot meeting.png`
 
+    * `qkgcc locate meeting.flac --array circular:8:0.1 --track --format rttm > meeting.rttm`
+
     * `qkgcc locate six.wav --array respeaker4 --channels 1,2,3,4 --format csv > directions.csv`
 
     * `qkgcc locate desk.wav --array mine.toml --distance 0.3,0.5,1 --format json`
     """
     from qkgcc.arrays.directions import DirectionEstimator
     from qkgcc.arrays.evidence import FRAME
-    from qkgcc.arrays.found import directions_csv
+    from qkgcc.arrays.found import directions_csv, tracks_csv
 
+    if format is Format.rttm and not track:
+        raise InputError("--format rttm says which source speaks when: give --track as well")
     if plot is not None and plot.suffix.lower() not in PLOT_SUFFIXES:
         raise InputError(f"--plot {plot}: the ending says the format, one of {' '.join(PLOT_SUFFIXES)}")
     if plot is not None:
@@ -111,14 +126,16 @@ def locate(
                 recording = open_audio(source, start=start, end=end)
                 if chosen is not None:
                     recording = recording.pick([int(one) for one in chosen])
-                answer = estimator(recording, progress=show, keep_maps=plot is not None)
+                answer = estimator(recording, progress=show, keep_maps=plot is not None, track=track)
                 if plot is not None:
                     answer.plot(plot_path(plot, source if len(given) > 1 else None, None, taken))
                 with paused(progress):
                     if format is Format.table:
-                        console().print(direction_table(answer))
+                        console().print(track_table(answer) if track else direction_table(answer))
                     elif format is Format.csv:
-                        typer.echo(directions_csv([answer], header=header), nl=False)
+                        typer.echo((tracks_csv if track else directions_csv)([answer], header=header), nl=False)
+                    elif format is Format.rttm:
+                        typer.echo(answer.to_rttm(), nl=False)
                     else:
                         typer.echo(answer.to_json(frames=frames))
                     header = False

@@ -115,6 +115,30 @@ def direction_table(estimate: DirectionEstimate) -> Table:
     return table
 
 
+def track_table(estimate: DirectionEstimate) -> Table:
+    """A row for each time in which a source speaks."""
+    table = Table(
+        title=f"{estimate.source}, {estimate.array}, {estimate.method}: who speaks when, and from where",
+        title_justify="left",
+        caption=_tracks_caption(estimate),
+        caption_justify="left",
+    )
+    for heading in ("time (s)", "track", "azimuth (°)", "elevation (°)"):
+        table.add_column(heading, justify="right")
+    for one in estimate.segments:
+        up = f"{one.elevation:.1f}" if estimate.rising else "-"
+        span = f"{one.start:.1f} - {one.start + one.duration:.1f}"
+        table.add_row(span, str(one.id), f"{one.azimuth:+.1f}", up)
+    return table
+
+
+def _tracks_caption(estimate: DirectionEstimate) -> str:
+    count = len(estimate.tracks or ())
+    found = f"{count} source{'s' if count != 1 else ''} followed; azimuths are means, --format csv has every moment."
+    unsure = "" if estimate.cannot_tell is None else f" This array cannot tell {estimate.cannot_tell}."
+    return f"{found}{unsure} Azimuths: 0 is the front, positive is left."
+
+
 def _directions_caption(estimate: DirectionEstimate) -> str:
     found = [described(one) for one in estimate.directions]
     whole = "whole recording: " + ("; ".join(found) if found else "silence, or nothing that stands out") + "."
