@@ -144,12 +144,12 @@ def errors(answers: list[float], truth: list[float]) -> list[float]:
     return found
 
 
-def compare(cases: Iterable[Case]) -> None:
+def compare(cases: Iterable[Case], chosen: Iterable[str]) -> None:
     methods: dict[tuple[str, str], Answer] = {}
     whole: dict[tuple[str, str], list[float]] = {}
     blocks: dict[tuple[str, str], list[float]] = {}
     for case in cases:
-        for method in (*OURS, *THEIRS):
+        for method in chosen:
             if (case.array, method) not in methods:
                 methods[case.array, method] = (ours if method in OURS else theirs)(case.array, method)
             answer, key = methods[case.array, method], (case.group, method)
@@ -250,6 +250,7 @@ def main() -> None:
     parser.add_argument("what", choices=("real", "rooms", "confidence", "trials", "cost"))
     parser.add_argument("path", type=Path, nargs="?", help="of the recordings, or of the bank")
     parser.add_argument("--count", type=int, default=12, help="rooms for each array and number of talkers")
+    parser.add_argument("--methods", nargs="+", default=[*OURS, *THEIRS], choices=[*OURS, *THEIRS])
     given = parser.parse_args()
     if given.what == "cost":
         cost()
@@ -260,7 +261,7 @@ def main() -> None:
     elif given.what == "trials":
         trials(rooms(given.path, given.count))
     else:
-        compare(real(given.path) if given.what == "real" else rooms(given.path, given.count))
+        compare(real(given.path) if given.what == "real" else rooms(given.path, given.count), given.methods)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ largest)^2; by how loud they are makes nothing better (docs/arrays.md has what w
 
 A correlation has no such scale. Its maps are the plain sums of SRP-PHAT, over pairs and frames.
 
-A peak is refined with the curves of the frames that speak for it, each by how much it does.
+A peak is finer than the grid: by a parabola through the histogram, and where it has none (elevations, spheres) by the
+curves of the frames that speak for it, each by how much it does.
 
 J. H. DiBiase, "A high-accuracy, low-latency technique for talker localization in reverberant environments using
 microphone arrays", PhD thesis, Brown University, 2000 (SRP-PHAT).
@@ -28,7 +29,7 @@ import scipy.sparse
 
 from qkgcc.arrays.delays import Steering
 from qkgcc.arrays.evidence import ArrayEvidence, ArrayFrames
-from qkgcc.arrays.grids import RISE, STEP, Grid, angle_between
+from qkgcc.arrays.grids import RISE, STEP, Grid, angle_between, azimuth_elevation, unit_vectors
 
 KAPPA = 16.0
 """How sure a frame is of its direction, see above."""
@@ -217,7 +218,12 @@ class MapSum:
         return float(cells[grid.apart(direction) <= NEAR].sum() * said)
 
     def _refined(self, cell: int) -> tuple[Floats, float]:
-        """The direction around a cell for which the curves that speak for it speak most."""
+        """The direction and distance of a peak, finer than the grid.
+
+        Azimuths and angles to a line are where the parabola through the histogram's three cells has its top: frames in
+        which two sources mix lie between them, and pull a mean of curves there, but not the top. The rest is where
+        the curves of the frames that speak for the peak speak most.
+        """
         maps, grid = self._maps, self._maps.grid
         curves = self._curves[:1]
         if maps.posterior:
@@ -226,16 +232,33 @@ class MapSum:
         points, ranges = grid.points[cell], grid.ranges
         said = np.where(grid.possible[cell], maps.steering(points, ranges)(curves)[0], -np.inf)
         best = int(said.argmax())
-        direction, distance = points[best], ranges[best]
+        direction, distance = points[best], float(ranges[best])
+        histogram = maps.posterior and grid.kind != "sphere"
+        if histogram:
+            below, top, above = self.cells[grid.neighbours[cell]]
+            bend = 2 * top - below - above
+            offset = np.clip((above - below) / (2 * bend), -0.5, 0.5) if bend > 0 else 0.0
+            direction = grid.turned(direction[None], np.array([cell]), np.array([offset]))[0]
+            if grid.kind == "line":
+                return direction, distance
         step = np.array([STEP[grid.kind], RISE if grid.kind == "circle" else STEP[grid.kind]])
         for _ in range(_ZOOMS):
-            around = _around(direction, step, flat=grid.kind == "line", axis=grid.axis)
-            around = grid.folded(around)
+            if histogram:
+                around = _above(direction, step[1])
+                around = around if grid.axis is None else around[around @ grid.axis >= min(0, direction @ grid.axis)]
+            else:
+                around = grid.folded(_around(direction, step, flat=grid.kind == "line", axis=grid.axis))
             said = maps.steering(around, np.full(len(around), distance))(curves)[0]
             direction = around[int(said.argmax())]
             step = step / 2
         strayed = grid.between(direction, grid.cells[cell])
-        return (direction, float(distance)) if strayed <= NEAR else (points[best], float(distance))
+        return (direction, distance) if strayed <= NEAR else (points[best], distance)
+
+
+def _above(direction: Floats, step: float) -> Floats:
+    """Directions with the same azimuth, higher and lower by up to two steps, itself among them. Shape: (N, 3)"""
+    azimuth, elevation = azimuth_elevation(direction)
+    return unit_vectors(azimuth, np.clip(elevation + step * np.arange(-2, 3), -90, 90))
 
 
 def _around(direction: Floats, step: Floats, *, flat: bool, axis: Floats | None) -> Floats:
