@@ -2,8 +2,8 @@
 
     blocks -> `Recorder` (all of them) -> `Analysis` (as long as it keeps up) -> shown
 
-An analysis that falls behind would answer later and later. When `BEHIND` seconds wait, the oldest blocks are silence to
-it, and are counted as overruns; the recording has them.
+An analysis that falls behind would answer later and later. When `BEHIND` seconds wait, all that wait is silence to it,
+and counted as overruns; the recording has it. (All: single blocks left out here and there would spoil every frame.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from qkgcc.errors import InputError
 from qkgcc.recorder import Recorder
 
 BEHIND = 0.5
-"""Seconds of sound that may wait for an analysis before some are left out."""
+"""Seconds of sound that may wait for an analysis before they are left out."""
 METER = 0.1
 """Seconds that a level is about."""
 
@@ -218,19 +218,20 @@ class Session(Generic[A]):
         self._waiting.append(_Waiting(picked, at, self.seconds))
 
     def _answer_next(self, show: Callable[[A], object]) -> None:
-        """The oldest that waits; as silence, when too much does."""
+        """The oldest that waits."""
         if not self._waiting:
             return
+        if self.source.live and self.seconds - self._waiting[0].end > BEHIND:
+            self.behind += len(self._waiting)
+            count = sum(block.samples.shape[1] for block in self._waiting)
+            silence = self._waiting[-1]._replace(samples=np.zeros((len(self.channels), count), np.float32))
+            self._waiting = collections.deque([silence])
         block = self._waiting.popleft()
-        picked = block.samples
-        if self.source.live and self.seconds - block.end > BEHIND:
-            self.behind += 1
-            picked = np.zeros_like(picked)
         begin = time.perf_counter()
-        answer = self.analysis.push(picked)
+        answer = self.analysis.push(block.samples)
         busy = time.perf_counter() - begin
         self._busy += busy
-        self._work.append((picked.shape[1] / self.source.sample_rate, busy))
+        self._work.append((block.samples.shape[1] / self.source.sample_rate, busy))
         self._show(answer, block, show)
 
     def _show(self, answer: A, block: _Waiting | None, show: Callable[[A], object]) -> None:
