@@ -221,7 +221,7 @@ class Session(Generic[A]):
         """The oldest that waits."""
         if not self._waiting:
             return
-        if self.source.live and self.seconds - self._waiting[0].end > BEHIND:
+        if self.source.live and self.seconds - self._waiting[0].end > BEHIND * self.source.speed:
             self.behind += len(self._waiting)
             count = sum(block.samples.shape[1] for block in self._waiting)
             silence = self._waiting[-1]._replace(samples=np.zeros((len(self.channels), count), np.float32))
