@@ -2,28 +2,28 @@
 
     blocks -> `Recorder` (all of them) -> `Analysis` (as long as it keeps up) -> shown
 
-An analysis that falls behind would answer later and later. When `BEHIND` seconds wait, the oldest blocks are silence to
-it, and are counted as overruns; the recording has them.
+An analysis that falls behind would answer later and later. When `BEHIND` seconds wait, all that wait is silence to it,
+and counted as overruns; the recording has it. (All: single blocks left out here and there would spoil every frame.)
 """
 
 from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from qkgcc.audio import LARGEST
-from qkgcc.capture import Block, Block32, Source
+from qkgcc.capture import Block32, Source
 from qkgcc.errors import InputError
 from qkgcc.recorder import Recorder
 
 BEHIND = 0.5
-"""Seconds of sound that may wait for an analysis before some are left out."""
+"""Seconds of sound that may wait for an analysis before they are left out."""
 METER = 0.1
 """Seconds that a level is about."""
 
@@ -104,6 +104,7 @@ class Session(Generic[A]):
         self._work: collections.deque[tuple[float, float]] = collections.deque(maxlen=200)
         self._busy = 0.0
         self._warned: set[str] = set()
+        self._waiting: collections.deque[_Waiting] = collections.deque()
         self._newest: float | None = None  # when the last sample of the newest frame was heard, until it is shown
 
     @property
@@ -150,13 +151,12 @@ class Session(Generic[A]):
             with self.source:
                 if self._record is not None:  # now that there is something to record: an old file is kept until then
                     self.recorder = Recorder(self._record, self.source.sample_rate, self.source.channels)
-                while not stop() and self.samples != self._last:
-                    blocks = self.source.take(_TICK)
-                    if blocks is None:
-                        break
-                    self._hear(blocks, show)
+                while not stop() and self._take():
+                    self._answer_next(show)
                     self._warn(say)
                     tick()
+            while self._waiting:
+                self._answer_next(show)
             self._show(self.analysis.flush(), None, show)
             self._warn(say)
             tick()
@@ -191,59 +191,73 @@ class Session(Generic[A]):
                 self._warned.add(about)
                 say(sentence)
 
-    def _hear(self, blocks: list[Block], show: Callable[[A], object]) -> None:
-        waiting = sum(block.samples.shape[1] for block in blocks)
-        for block in blocks:
-            late = self.source.live and waiting > BEHIND * self.source.sample_rate
-            waiting -= block.samples.shape[1]
-            self._silence(block.lost, show)
-            samples = self._kept(block.samples)
-            if self.recorder is not None:
-                self.recorder.write(samples)
-            self.samples += samples.shape[1]
-            self.behind += late
-            picked = samples[self.channels]
-            broken = not (np.abs(picked) <= LARGEST).all()
-            self.broken += broken
-            if late or broken:
-                picked = np.zeros_like(picked)
-            if not late and picked.size:
-                self._power.append(np.mean(np.square(picked, dtype=np.float64), axis=1))
-            self._push(picked, block.at, show)
+    def _take(self) -> bool:
+        """Whether there is more to come, or to answer. All that has come is recorded at once."""
+        if self._waiting and not self.source.live:
+            return True  # nothing is lost there: one after the other
+        blocks = [] if self.samples == self._last else self.source.take(0 if self._waiting else _TICK)
+        for block in blocks or ():
+            for silence in _pieces(block.lost, round(_ZEROS * self.source.sample_rate)):
+                self._hear(np.zeros((self.source.channels, silence), np.float32), None)
+            self._hear(block.samples, block.at)
+        return bool(self._waiting) or (blocks is not None and self.samples != self._last)
 
-    def _silence(self, count: int, show: Callable[[A], object]) -> None:
-        """What was lost."""
-        while count:
-            part = self._kept(np.zeros((self.source.channels, min(count, round(_ZEROS * self.source.sample_rate)))))
-            if not part.shape[1]:
-                return
-            if self.recorder is not None:
-                self.recorder.write(part)
-            self.samples += part.shape[1]
-            count -= part.shape[1]
-            self._push(part[self.channels], None, show)
+    def _hear(self, samples: Block32, at: float | None) -> None:
+        left = samples.shape[1] if self._last is None else min(samples.shape[1], self._last - self.samples)
+        if not left:
+            return
+        samples = samples[:, :left]
+        if self.recorder is not None:
+            self.recorder.write(samples)
+        self.samples += left
+        picked = samples[self.channels]
+        if not (np.abs(picked) <= LARGEST).all():
+            self.broken += 1
+            picked = np.zeros_like(picked)
+        self._power.append(np.mean(np.square(picked, dtype=np.float64), axis=1))
+        self._waiting.append(_Waiting(picked, at, self.seconds))
 
-    def _push(self, picked: Block32, at: float | None, show: Callable[[A], object]) -> None:
+    def _answer_next(self, show: Callable[[A], object]) -> None:
+        """The oldest that waits."""
+        if not self._waiting:
+            return
+        if self.source.live and self.seconds - self._waiting[0].end > BEHIND * self.source.speed:
+            self.behind += len(self._waiting)
+            count = sum(block.samples.shape[1] for block in self._waiting)
+            silence = self._waiting[-1]._replace(samples=np.zeros((len(self.channels), count), np.float32))
+            self._waiting = collections.deque([silence])
+        block = self._waiting.popleft()
         begin = time.perf_counter()
-        answer = self.analysis.push(picked)
+        answer = self.analysis.push(block.samples)
         busy = time.perf_counter() - begin
         self._busy += busy
-        self._work.append((picked.shape[1] / self.source.sample_rate, busy))
-        self._show(answer, at, show)
+        self._work.append((block.samples.shape[1] / self.source.sample_rate, busy))
+        self._show(answer, block, show)
 
-    def _show(self, answer: A, at: float | None, show: Callable[[A], object]) -> None:
+    def _show(self, answer: A, block: _Waiting | None, show: Callable[[A], object]) -> None:
         if not len(answer.times):
             return
         self.frames += len(answer.times)
-        if at is not None and self.source.live:
+        if block is not None and block.at is not None and self.source.live:
             end = float(answer.times[-1]) + self.analysis.frame / 2
-            self._newest = at - (self.seconds - end) / self.source.speed
+            self._newest = block.at - (block.end - end) / self.source.speed
         show(answer)
 
-    def _kept(self, samples: npt.NDArray[np.floating]) -> Block32:
-        """Up to the end of the `seconds` asked for."""
-        left = samples.shape[1] if self._last is None else self._last - self.samples
-        return samples[:, :left].astype(np.float32, copy=False)
+
+class _Waiting(NamedTuple):
+    """A block that is heard and not answered yet."""
+
+    samples: Block32
+    """(picked channels, n)"""
+    at: float | None
+    """See `Block`; None: it was lost."""
+    end: float
+    """Seconds heard with it."""
+
+
+def _pieces(count: int, largest: int) -> Iterator[int]:
+    for first in range(0, count, largest):
+        yield min(largest, count - first)
 
 
 def picked_channels(text: str | None, count: int) -> list[int]:

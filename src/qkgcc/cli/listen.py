@@ -78,7 +78,7 @@ def listen(
         raise InputError("--from replays a recording, which has its own rate: give no --device and no --sample-rate")
     if seconds is not None and not 0 < seconds < 1e9:
         raise InputError(f"--seconds {seconds:g}: expected more than 0")
-    if record is not None and file is not None and record.exists() and record.samefile(file):
+    if record is not None and file is not None and file.exists() and record.exists() and record.samefile(file):
         raise InputError(f"--record {record} is the recording that is replayed: give another name")
 
     geometry = None if array is None else arrays.array(array)
