@@ -14,8 +14,7 @@ from itertools import combinations, permutations
 import numpy as np
 
 from qkgcc.arrays import Geometry
-from qkgcc.doctor.lags import Track
-from qkgcc.doctor.survey import Floats
+from qkgcc.lags import Floats, Track
 
 MISFIT = (16e-6, 0.03)
 """RMS error of the given order from which another is preferred: seconds, and a share of the time across the array.

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.fft
 
-from qkgcc.doctor.survey import Excerpt, Floats
+Floats = npt.NDArray[np.float64]
 
 BAND = (100.0, 7200.0)
 """Hz that count."""
@@ -29,6 +29,21 @@ _SINGLE = (8.0, 1.9)  # height and dominance asked of a single piece; clean 2 s 
 _BLOCK, _BLOCKS = 1.0, 240  # seconds, and how many at most, of a track
 _CLEAR = (8.0, 0.7)  # height, and runner-up over it: 95 % of such delays in reverberant speech are right
 _TAPER = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Excerpt:
+    """The part of a recording that is studied closely."""
+
+    start: float
+    """Seconds from the beginning of the recording."""
+    rate: int
+    samples: npt.NDArray[np.float32]
+    """(M, n), without the constant offset."""
+
+    @property
+    def seconds(self) -> float:
+        return float(self.samples.shape[1] / self.rate)
 
 
 @dataclass(frozen=True)
@@ -78,7 +93,7 @@ def find_line(part: Excerpt, first: int, second: int, plausible: float) -> Line 
     found = height >= _FOUND
     if not found.any():
         return None
-    line, on_line = _consensus(times[found], lags[found], height[found], plausible / 2)
+    line, on_line = consensus(times[found], lags[found], height[found], plausible / 2)
     outside = on_line & (np.abs(lags[found]) > plausible)
     if not outside.any() or 2 * on_line.sum() <= found.sum():
         return None
@@ -156,7 +171,7 @@ def _peak(heights: Floats) -> tuple[float, float, float]:
     return place, float(heights[best]), float(rest.max())
 
 
-def _consensus(times: Floats, lags: Floats, weight: Floats, tolerance: float) -> tuple[Line, npt.NDArray[np.bool_]]:
+def consensus(times: Floats, lags: Floats, weight: Floats, tolerance: float) -> tuple[Line, npt.NDArray[np.bool_]]:
     """The line through most of the points, and which these are; flat where that serves as well."""
     candidates = [(float(lag), 0.0) for lag in lags]
     for i in range(len(times)):

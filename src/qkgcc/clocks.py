@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.doctor.lags import Line, Track
-from qkgcc.doctor.survey import Floats
+from qkgcc.lags import Floats, Line, Track
 
 DRIFT = 14e-6
 """Seconds per second. Must be found: 20e-6 over 30 s."""
