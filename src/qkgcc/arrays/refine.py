@@ -32,8 +32,9 @@ NEAREST = 0.5
 
 _FEWEST = 20  # moments
 _GRID = 500  # directions that a fit of a moment starts from: 9 degrees apart
-_ROUNDS, _STEPS = 1, 40
-_LEAST = 0.001  # metres: delays are not better than that
+_STEPS = 40
+_ASTRAY = 2.0  # times the tolerance that no microphone is off
+_LEAST, _TYPICAL = 0.001, 0.003  # metres: delays are not better than that, and are usually as good as that
 _ROBUST = 2.0  # standard deviations from which a delay counts less
 _HEIGHT = 0.04  # how well a height is kept, as a share of the distance
 _HELD = 1e-4  # metres
@@ -124,16 +125,19 @@ def refine(
     )
     fit.begin()
     before = fit.scale()
-    for _ in range(_ROUNDS):
-        fit.converge()
-        fit.begin()
-    fit.converge()
+    fit.converge_twice()
     information, covariance = fit.information()
     lost = undetermined(information, fit.places, tolerance / 2)[0]
-    if len(lost):  # along these the fit went wherever the noise led it
+    if len(lost):
+        # Along these the fit went wherever the noise led it.
         fit.hold(lost)
-        fit.begin()
-        fit.converge()
+        fit.converge_twice()
+    places = _closest(fit.places, start)
+    if len(lost) and np.linalg.norm(places - start, axis=1).max() > _ASTRAY * tolerance:
+        # Far along a shift that is free others become free: nothing of this can be trusted.
+        fit.hold(np.eye(3 * count).reshape(-1, count, 3))
+        fit.converge_twice()
+        information, covariance = fit.information()
     places = _closest(fit.places, start)
     motions = rigid_motions(places)
     free = np.eye(3 * count) - motions.T @ motions
@@ -182,13 +186,16 @@ class _Fit:
         self.direction, self.nearness = np.zeros((len(delays), 3)), np.zeros(len(delays))
         self.sigma = 0.02
         self.drawn = np.eye(start.size) / tolerance**2  # to the nominal places
+        self.free = True
 
     def hold(self, shifts: Floats) -> None:
-        """Begin again, without these shifts. Shape: (K, M, 3)"""
-        rows = shifts.reshape(len(shifts), -1)
-        self.drawn = self.drawn + rows.T @ rows / _HELD**2
+        """Begin again, with places that stay along these shifts. Shape: (K, M, 3)"""
+        rows = shifts.reshape(len(shifts), self.start.size)
+        self.free = len(rows) < self.start.size
+        self.drawn = np.eye(self.start.size) / self.tolerance**2 + rows.T @ rows / _HELD**2
         self.places, self.late = self.start.copy(), 0 * self.late
         self.usual = 0.5 / self.nearest
+        self.begin()
 
     def begin(self) -> None:
         """The source of each moment, out of a grid."""
@@ -237,6 +244,12 @@ class _Fit:
             level = (((self.direction[:, 2] - self.nearness * self.height) / _HEIGHT) ** 2).sum()
         return float(data + drawn + near + level)
 
+    def converge_twice(self) -> None:
+        """With better places, moments may find another source."""
+        self.converge()
+        self.begin()
+        self.converge()
+
     def converge(self) -> None:
         damping = 1e-3
         self.sigma = self.scale()
@@ -277,12 +290,12 @@ class _Fit:
         self.direction = turned / np.linalg.norm(turned, axis=1, keepdims=True)
         self.nearness = np.clip(self.nearness + change[:, 2], 0.0, 2 / self.nearest)
 
-    def _normal_equations(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    def _normal_equations(self, robust: bool = True) -> tuple[Floats, Floats, Floats, Floats, Floats]:
         """In units of one standard deviation: of each source (B, 3, 3), between it and what all share (B, 3, G), of
         that (G, G), and the right sides (B, 3), (G,). G: places, then offsets, then the usual nearness."""
         count = len(self.start)
         _, by_place, (by_source, steps) = derivatives(self.places, self.direction, self.nearness)
-        weight = self.weights * self.robust() / self.sigma**2
+        weight = self.weights * (self.robust() if robust else 1.0) / self.sigma**2
         between = np.einsum("pi,bp,pj->bij", self.design, weight, self.design)
         pull = np.einsum("pi,bp->bi", self.design, weight * self.left())
 
@@ -326,8 +339,9 @@ class _Fit:
 
         Shape: (3M, 3M) each, in metres
         """
-        self.sigma = self.scale()
-        source, cross, shared, _, _ = self._normal_equations()
+        # At the nominal places delays miss because of these; what matters there is what they could tell.
+        self.sigma = self.scale() if self.free else _TYPICAL
+        source, cross, shared, _, _ = self._normal_equations(robust=self.free)
         reduced = shared - np.einsum("bsg,bsh->gh", cross, np.linalg.solve(source, cross))
         # Sources and places were fitted to the same delays, which then miss by less than they err.
         told = np.einsum("bii->", np.linalg.solve(source, source - self._trusted(len(source))))
@@ -337,7 +351,7 @@ class _Fit:
         data = reduced * spare
         others = data[places:, places:]
         data = data[:places, :places] - data[:places, places:] @ np.linalg.solve(others, data[places:, :places])
-        data -= np.eye(places) * (spare / self.tolerance**2)
+        data -= self.drawn * spare
         return data, np.linalg.inv(data + np.eye(places) / self.tolerance**2)
 
     def _trusted(self, moments: int) -> Floats:

@@ -24,7 +24,8 @@ BETTER = 3.0
 
 _CLOSURE = 95e-6  # seconds by which the delays around a triangle may miss
 _BLOCKS = 3  # that are needed
-_ALL_ORDERS = 6  # microphones; of more than that only exchanges of two are tried
+_ALL_ORDERS = 6  # microphones; of more than that, orders are searched step by step
+_STARTS = 6  # orders that such a search begins with, where the given one does not fit
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Order:
 
     @property
     def wrong(self) -> bool:
-        return self.given >= max(MISFIT[0], MISFIT[1] * self.crossing, BETTER * self.best)
+        return self.given >= max(_misfit(self.crossing), BETTER * self.best)
 
 
 def measure_order(
@@ -57,17 +58,16 @@ def measure_order(
     tried = [tuple(range(len(channels)))]
     if len(channels) <= _ALL_ORDERS:
         tried = sorted(permutations(range(len(channels))), key=_moved)
-    else:
-        for i, j in combinations(range(len(channels)), 2):
-            swap = list(tried[0])
-            swap[i], swap[j] = j, i
-            tried.append(tuple(swap))
-    errors = np.array([plane_wave_error(times, positions[list(order)], speed_of_sound) for order in tried])
-    # Equally good orders: the one that moves the fewest channels.
-    chosen = int(np.flatnonzero(errors <= 1.1 * errors.min() + 1e-6)[0])
-    microphones = tuple(channels[i] for i in tried[chosen])
+    errors = [plane_wave_error(times, positions[list(order)], speed_of_sound) for order in tried]
     crossing = geometry.aperture / speed_of_sound
-    return Order(float(errors[0]), float(errors[chosen]), tuple(channels), microphones, len(times), crossing)
+    if len(channels) > _ALL_ORDERS and errors[0] >= _misfit(crossing):
+        searched = _search(times, positions, speed_of_sound)
+        tried += sorted(searched, key=_moved)
+        errors += [searched[order] for order in tried[1:]]
+    # Equally good orders: the one that moves the fewest channels.
+    chosen = int(np.flatnonzero(np.array(errors) <= 1.1 * min(errors) + 1e-6)[0])
+    microphones = tuple(channels[i] for i in tried[chosen])
+    return Order(errors[0], errors[chosen], tuple(channels), microphones, len(times), crossing)
 
 
 def arrival_times(tracks: dict[tuple[int, int], Track], channels: list[int]) -> Floats:
@@ -90,7 +90,13 @@ def arrival_times(tracks: dict[tuple[int, int], Track], channels: list[int]) -> 
 
 
 def plane_wave_error(times: Floats, positions: Floats, speed_of_sound: float) -> float:
-    """RMS over the channels, median over the blocks, of what a plane wave leaves unexplained, in seconds.
+    """RMS over the channels, median over the blocks, of what a plane wave leaves unexplained, in seconds."""
+    left = times - plane_waves(times, positions, speed_of_sound)
+    return float(np.median(np.sqrt(np.mean(left**2, axis=1))))
+
+
+def plane_waves(times: Floats, positions: Floats, speed_of_sound: float) -> Floats:
+    """The arrival times of the plane waves closest to those of the blocks. Shape: (B, M), (M, 3) -> (B, M)
 
     The constrained least squares fit has the form (A'A + l) u = A't; |u| falls as l grows, so l is found by bisection.
     """
@@ -107,8 +113,54 @@ def plane_wave_error(times: Floats, positions: Floats, speed_of_sound: float) ->
             long = (np.square(target / (scale + middle[:, None]))).sum(axis=1) > 1
         low, high = np.where(long, middle, low), np.where(long, high, middle)
     direction = target / (scale + high[:, None])
-    left = times - direction @ design.T
-    return float(np.median(np.sqrt(np.mean(left**2, axis=1))))
+    return np.asarray(direction @ design.T)
+
+
+def _search(times: Floats, positions: Floats, speed_of_sound: float) -> dict[tuple[int, ...], float]:
+    """Orders of many microphones that fit, with their errors, from a few that they are reached from step by step.
+
+    A step gives each channel the microphone whose arrival times are the closest to its own, all at once (the assignment
+    problem), or, where that changes nothing, exchanges the two channels that gain most.
+    """
+    rng = np.random.default_rng(0)
+    count = len(positions)
+    found: dict[tuple[int, ...], float] = {}
+    for start in range(_STARTS):
+        order = tuple(range(count)) if start == 0 else tuple(int(i) for i in rng.permutation(count))
+        error = plane_wave_error(times, positions[list(order)], speed_of_sound)
+        while True:
+            assigned = _assigned(times, positions, order, speed_of_sound)
+            steps = [assigned] if assigned != order else []
+            errors = [plane_wave_error(times, positions[list(step)], speed_of_sound) for step in steps]
+            if not errors or min(errors) >= error:
+                steps = [_exchanged(order, i, j) for i, j in combinations(range(count), 2)]
+                errors = [plane_wave_error(times, positions[list(step)], speed_of_sound) for step in steps]
+            best = int(np.argmin(errors))
+            if errors[best] >= 0.999 * error:
+                break
+            order, error = steps[best], errors[best]
+        found[order] = error
+    return found
+
+
+def _assigned(times: Floats, positions: Floats, order: tuple[int, ...], speed_of_sound: float) -> tuple[int, ...]:
+    """The order in which channels lie closest to the waves that fit in the given one."""
+    from scipy.optimize import linear_sum_assignment
+
+    expected = np.empty_like(times)
+    expected[:, list(order)] = plane_waves(times, positions[list(order)], speed_of_sound)  # by microphone
+    cost = ((times[:, :, None] - expected[:, None]) ** 2).sum(axis=0)
+    return tuple(int(i) for i in linear_sum_assignment(cost)[1])
+
+
+def _exchanged(order: tuple[int, ...], i: int, j: int) -> tuple[int, ...]:
+    changed = list(order)
+    changed[i], changed[j] = order[j], order[i]
+    return tuple(changed)
+
+
+def _misfit(crossing: float) -> float:
+    return max(MISFIT[0], MISFIT[1] * crossing)
 
 
 def _moved(order: tuple[int, ...]) -> int:
