@@ -176,6 +176,8 @@ def consensus(times: Floats, lags: Floats, weight: Floats, tolerance: float) -> 
     candidates = [(float(lag), 0.0) for lag in lags]
     for i in range(len(times)):
         for j in range(i):
+            if times[i] == times[j]:
+                continue
             slope = float((lags[i] - lags[j]) / (times[i] - times[j]))
             if abs(slope) <= _STEEPEST:
                 candidates.append((float(lags[i] - slope * times[i]), slope))
@@ -186,5 +188,6 @@ def consensus(times: Floats, lags: Floats, weight: Floats, tolerance: float) -> 
     if slope[best] != 0 and chosen.sum() > 2:
         t, d = times[chosen], lags[chosen]
         upper = np.triu_indices(len(t), 1)
-        slope[best] = np.median((d[upper[0]] - d[upper[1]]) / (t[upper[0]] - t[upper[1]]))
+        apart = t[upper[0]] - t[upper[1]]
+        slope[best] = np.median((d[upper[0]] - d[upper[1]])[apart != 0] / apart[apart != 0])
     return Line(float(np.median(lags[chosen] - slope[best] * times[chosen])), float(slope[best])), chosen

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.arrays.geometry import Geometry
-from qkgcc.arrays.observability import Unsolved, rigid_motions, undetermined, unsolved
+from qkgcc.arrays.observability import LIMIT, Unsolved, rigid_motions, undetermined, unsolved
 from qkgcc.arrays.wavefronts import across, arrivals, derivatives, nearest_wavefronts
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
@@ -33,11 +33,10 @@ NEAREST = 0.5
 _FEWEST = 20  # moments
 _GRID = 500  # directions that a fit of a moment starts from: 9 degrees apart
 _STEPS = 40
-_ASTRAY = 2.0  # times the tolerance that no microphone is off
+_ASTRAY = 1.5  # times the tolerance that no microphone is off
 _LEAST, _TYPICAL = 0.001, 0.003  # metres: delays are not better than that, and are usually as good as that
 _ROBUST = 2.0  # standard deviations from which a delay counts less
 _HEIGHT = 0.04  # how well a height is kept, as a share of the distance
-_HELD = 1e-4  # metres
 _OFFSET = 0.35  # metres of sound's way: a millisecond of constant offset of a channel
 
 
@@ -126,19 +125,14 @@ def refine(
     fit.begin()
     before = fit.scale()
     fit.converge_twice()
+    places = _closest(fit.places, start)
+    astray = np.linalg.norm(places - start, axis=1).max() > _ASTRAY * tolerance
+    if astray and len(undetermined(fit.information()[0], fit.places, LIMIT)[0]):
+        # Far along a shift that is nearly free, others become free: nothing of this can be trusted.
+        fit.stay()
+        fit.converge_twice()
+        places = start
     information, covariance = fit.information()
-    lost = undetermined(information, fit.places, tolerance / 2)[0]
-    if len(lost):
-        # Along these the fit went wherever the noise led it.
-        fit.hold(lost)
-        fit.converge_twice()
-    places = _closest(fit.places, start)
-    if len(lost) and np.linalg.norm(places - start, axis=1).max() > _ASTRAY * tolerance:
-        # Far along a shift that is free others become free: nothing of this can be trusted.
-        fit.hold(np.eye(3 * count).reshape(-1, count, 3))
-        fit.converge_twice()
-        information, covariance = fit.information()
-    places = _closest(fit.places, start)
     motions = rigid_motions(places)
     free = np.eye(3 * count) - motions.T @ motions
     sd = np.sqrt(np.clip(np.diag(free @ covariance @ free), 0, None)).reshape(count, 3)
@@ -185,14 +179,11 @@ class _Fit:
         self.design[np.arange(len(pairs)), pairs[:, 1]] = -1
         self.direction, self.nearness = np.zeros((len(delays), 3)), np.zeros(len(delays))
         self.sigma = 0.02
-        self.drawn = np.eye(start.size) / tolerance**2  # to the nominal places
-        self.free = True
+        self.fixed = False
 
-    def hold(self, shifts: Floats) -> None:
-        """Begin again, with places that stay along these shifts. Shape: (K, M, 3)"""
-        rows = shifts.reshape(len(shifts), self.start.size)
-        self.free = len(rows) < self.start.size
-        self.drawn = np.eye(self.start.size) / self.tolerance**2 + rows.T @ rows / _HELD**2
+    def stay(self) -> None:
+        """Begin again, with places that do not move."""
+        self.fixed = True
         self.places, self.late = self.start.copy(), 0 * self.late
         self.usual = 0.5 / self.nearest
         self.begin()
@@ -231,11 +222,16 @@ class _Fit:
         """How much each delay counts by what is left of it, 0 to 1 (Cauchy)."""
         return np.asarray(1 / (1 + (self.left() / (_ROBUST * self.sigma)) ** 2))
 
+    def _weight(self) -> Floats:
+        """Of each delay, in 1 / metres^2. Shape: (B, P)"""
+        # At the nominal places delays miss because of these, not because they are wrong.
+        counted = self.weights if self.fixed else self.weights * self.robust()
+        return np.asarray(counted / self.sigma**2)
+
     def _cost(self) -> float:
         ratio = self.left() / (_ROBUST * self.sigma)
         data = _ROBUST**2 * (self.weights * np.log1p(ratio**2)).sum()
-        moved = (self.places - self.start).ravel()
-        drawn = moved @ self.drawn @ moved + (self.late**2).sum() / _OFFSET**2
+        drawn = ((self.places - self.start) ** 2).sum() / self.tolerance**2 + (self.late**2).sum() / _OFFSET**2
         near = (4 * self.nearest**2) * (
             ((self.nearness - self.usual) ** 2).sum() + (self.usual - 0.5 / self.nearest) ** 2
         )
@@ -279,7 +275,13 @@ class _Fit:
         solved = np.linalg.solve(source, cross)
         reduced = shared - np.einsum("bsg,bsh->gh", cross, solved)
         right = by_shared - np.einsum("bsg,bs->g", solved, by_source)
-        moved = np.linalg.solve(reduced, right)
+        # Not along shifts that no delay determines: there the fit would go wherever the noise leads it.
+        told, ways = np.linalg.eigh(self._told(reduced, source))
+        kept = ways[:, told > (self.tolerance / 2) ** -2] if not self.fixed else ways[:, :0]
+        allowed = np.zeros((len(reduced), kept.shape[1] + len(reduced) - len(kept)))
+        allowed[: len(kept), : kept.shape[1]] = kept
+        allowed[len(kept) :, kept.shape[1] :] = np.eye(len(reduced) - len(kept))
+        moved = allowed @ np.linalg.solve(allowed.T @ reduced @ allowed, allowed.T @ right)
         change = np.linalg.solve(source, (by_source - cross @ moved)[..., None])[..., 0]
         count = len(self.start)
         self.places = self.places + moved[: 3 * count].reshape(count, 3)
@@ -290,12 +292,12 @@ class _Fit:
         self.direction = turned / np.linalg.norm(turned, axis=1, keepdims=True)
         self.nearness = np.clip(self.nearness + change[:, 2], 0.0, 2 / self.nearest)
 
-    def _normal_equations(self, robust: bool = True) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    def _normal_equations(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
         """In units of one standard deviation: of each source (B, 3, 3), between it and what all share (B, 3, G), of
         that (G, G), and the right sides (B, 3), (G,). G: places, then offsets, then the usual nearness."""
         count = len(self.start)
         _, by_place, (by_source, steps) = derivatives(self.places, self.direction, self.nearness)
-        weight = self.weights * (self.robust() if robust else 1.0) / self.sigma**2
+        weight = self._weight()
         between = np.einsum("pi,bp,pj->bij", self.design, weight, self.design)
         pull = np.einsum("pi,bp->bi", self.design, weight * self.left())
 
@@ -326,8 +328,8 @@ class _Fit:
             source += by[:, :, None] * by[:, None]
             towards -= by * off[:, None]
         places = slice(0, 3 * count)
-        shared[places, places] += self.drawn
-        right[places] -= self.drawn @ (self.places - self.start).ravel()
+        shared[places, places] += np.eye(3 * count) / self.tolerance**2
+        right[places] -= (self.places - self.start).ravel() / self.tolerance**2
         if self.offsets:
             late = slice(3 * count, 4 * count)
             shared[late, late] += np.eye(count) / _OFFSET**2
@@ -340,19 +342,32 @@ class _Fit:
         Shape: (3M, 3M) each, in metres
         """
         # At the nominal places delays miss because of these; what matters there is what they could tell.
-        self.sigma = self.scale() if self.free else _TYPICAL
-        source, cross, shared, _, _ = self._normal_equations(robust=self.free)
+        self.sigma = _TYPICAL if self.fixed else self.scale()
+        source, cross, shared, _, _ = self._normal_equations()
         reduced = shared - np.einsum("bsg,bsh->gh", cross, np.linalg.solve(source, cross))
         # Sources and places were fitted to the same delays, which then miss by less than they err.
-        told = np.einsum("bii->", np.linalg.solve(source, source - self._trusted(len(source))))
+        fitted = np.einsum("bii->", np.linalg.solve(source, source - self._trusted(len(source))))
         delays = (len(self.start) - 1) * len(source)
-        spare = max(delays - told - 3 * len(self.start), 0.05 * delays) / delays
+        spare = max(delays - fitted - 3 * len(self.start), 0.05 * delays) / delays
         places = 3 * len(self.start)
-        data = reduced * spare
-        others = data[places:, places:]
-        data = data[:places, :places] - data[:places, places:] @ np.linalg.solve(others, data[places:, :places])
-        data -= self.drawn * spare
+        data = self._told(reduced, source) * spare
+        amount, ways = np.linalg.eigh(data)
+        data = (ways * np.maximum(amount, 0)) @ ways.T
         return data, np.linalg.inv(data + np.eye(places) / self.tolerance**2)
+
+    def _told(self, reduced: Floats, source: Floats) -> Floats:
+        """What the delays say of the places, whatever the offsets and the usual nearness are. Shape: (3M, 3M)
+
+        A microphone is seen to move along the direction of the source. Where that direction is itself a matter of noise
+        (its height, say, after a walk in the plane), it would seem to see; its own covariance is taken off.
+        """
+        n = self.start.size
+        told = reduced[:n, :n] - reduced[:n, n:] @ np.linalg.solve(reduced[n:, n:], reduced[n:, :n])
+        steps = across(self.direction)
+        unsure = np.einsum("bsx,bst,bty->bxy", steps, np.linalg.inv(source)[:, :2, :2], steps)
+        between = np.einsum("pi,bp,pj->bij", self.design, self._weight(), self.design)
+        seeming = np.einsum("bij,bxy->ixjy", between, unsure).reshape(n, n)
+        return np.asarray(told - np.eye(n) / self.tolerance**2 - seeming)
 
     def _trusted(self, moments: int) -> Floats:
         """What was known of each source beforehand. Shape: (B, 3, 3)"""

@@ -32,6 +32,7 @@ _HOP = 0.01  # seconds between the values of an envelope
 _BANDS = (100.0, 500.0, 1500.0, 3500.0, 7000.0)  # Hz, edges of its four bands
 _SEGMENT, _SEGMENTS = 30.0, 24  # seconds of the first recording that are looked for in another, and how many at most
 _FOUND = 6.5  # height of a peak of the envelopes' correlation over its noise; of 100,000 values of noise: 4.8
+_RIVALS = 4  # places at which a segment may be found, and lines that are tried
 _TOLERANCE = 0.03  # seconds within which segments agree
 _REACH = (0.06, 0.02)  # seconds around the line of the envelopes, and around that of the first look: 7 m
 _GAP = 60e-6  # seconds between the delays of two places
@@ -141,13 +142,14 @@ def synchronise(
     clocks = [Clock(recordings[0].name, 0.0, 0.0, 0.0, 0.0, 0, 0, 1, 0.0)]
     for count, recording in enumerate(recordings[1:], 1):
         other = _mono(recording, rate)
-        coarse = _coarse(envelope, _envelope(other, rate))
-        if coarse is None:
+        tried = (_measure(first, other, rate, line) for line in _coarse(envelope, _envelope(other, rate)))
+        clock = next((clock for clock in tried if clock is not None), None)
+        if clock is None:
             raise InputError(
                 f"no sound of {recordings[0].name} is found in {recording.name}: they need a clap, or some seconds of "
                 "speech, that both heard"
             )
-        clock = _measure(first, other, rate, coarse, recording.name)
+        clock = replace(clock, name=recording.name)
         if distances is not None:
             apart = (distances[0] - distances[count]) / speed_of_sound
             clock = replace(clock, offset=clock.offset - apart)
@@ -190,37 +192,43 @@ def _envelope(samples: npt.NDArray[np.float32], rate: int) -> Floats:
     return np.asarray(rise / np.maximum(rise.std(axis=1, keepdims=True), 1e-12))
 
 
-def _coarse(first: Floats, other: Floats) -> Line | None:
-    """The line on which segments of one envelope are found in the other; None without any."""
+def _coarse(first: Floats, other: Floats) -> list[Line]:
+    """The lines on which segments of one envelope are found in the other, the likeliest first."""
     length = min(round(_SEGMENT / _HOP), first.shape[1])
     starts = np.linspace(0, first.shape[1] - length, min(_SEGMENTS, -(-first.shape[1] // length))).astype(int)
     size = scipy.fft.next_fast_len(length + other.shape[1], real=True)
     spectrum = np.conj(scipy.fft.rfft(other, size))
+    near = round(3 * _TOLERANCE / _HOP)
     peaks = []
     for start in starts:
         curve = scipy.fft.irfft(scipy.fft.rfft(first[:, start : start + length], size) * spectrum, size).sum(axis=0)
         noise = float(np.median(np.abs(curve))) / 0.6745
-        best = int(curve.argmax())
-        if noise > 0 and curve[best] >= _FOUND * noise:
+        for _ in range(_RIVALS):  # one clap is like another
+            best = int(curve.argmax())
+            height = curve[best] / noise if noise > 0 else 0.0
+            if height < _FOUND:
+                break
             lag = (best if best < length else best - size) + start
-            peaks.append(((start + length / 2) * _HOP, lag * _HOP, float(curve[best] / noise)))
-    if not peaks:
-        return None
-    times, lags, heights = (np.array(column) for column in zip(*peaks, strict=True))
-    line, chosen = consensus(times, lags, heights, _TOLERANCE)
-    return line if heights[chosen].sum() >= heights.sum() / 3 else None
+            peaks.append(((start + length / 2) * _HOP, lag * _HOP, float(height)))
+            curve[np.arange(best - near, best + near + 1) % size] = 0
+    lines = []
+    while peaks and len(lines) < _RIVALS:
+        times, lags, heights = (np.array(column) for column in zip(*peaks, strict=True))
+        line, chosen = consensus(times, lags, heights, _TOLERANCE)
+        lines.append(line)
+        peaks = [peak for peak, gone in zip(peaks, chosen, strict=True) if not gone]
+    return lines
 
 
-def _measure(
-    first: npt.NDArray[np.float32], other: npt.NDArray[np.float32], rate: int, coarse: Line, name: str
-) -> Clock:
+def _measure(first: npt.NDArray[np.float32], other: npt.NDArray[np.float32], rate: int, coarse: Line) -> Clock | None:
+    """None: nothing is clear around that line."""
     line, column = coarse, 0
     for look, reach in enumerate(_REACH):
         # The second look is at a recording on the first one's clock, in which no delay moves within a block.
         begin = max(0, int(line.offset * rate))
         end = min(len(first), int((len(other) / rate + line.offset) / (1 - line.slope) * rate))
         if end - begin < 0.1 * rate:
-            raise InputError(f"{name} shares less than 0.1 s with the first recording")
+            return None
         if look:
             moved = warped(other, 1 - line.slope, begin * (1 - line.slope) - line.offset * rate, end - begin)
             rest = Line()
@@ -232,17 +240,14 @@ def _measure(
         followed = track(part, 0, 1, reach, rest)
         column = int(np.argmax((followed.heights * followed.clear).sum(axis=0)))
         if not followed.clear[:, column].any():
-            raise InputError(
-                f"{name}: its sound is found in the first recording, but at no clear delay: they need a clap, or some "
-                "seconds of speech, that both heard well"
-            )
+            return None
         # Back on the first recording's time and on the whole delay.
         base = line if look else Line(shift / rate)
         times = followed.times + part.start
         delays = followed.delays + base.at(times)[:, None]
         fit = _fit(Track(times, delays, followed.heights, followed.clear), column, rate)
         line = Line(fit.offset, fit.drift or 0.0)
-    return replace(fit, name=name, inverted=column == 1)
+    return replace(fit, inverted=column == 1)
 
 
 def _fit(followed: Track, column: int, rate: int) -> Clock:
@@ -250,20 +255,22 @@ def _fit(followed: Track, column: int, rate: int) -> Clock:
     clear = followed.clear[:, column]
     times, delays = followed.times[clear], followed.delays[clear, column]
     span = float(np.ptp(times))
-    slope = 0.0
+    slope, walked = 0.0, False
     if span >= _SHORTEST:
         drift = measure_drift(followed, column)
-        if drift is not None and drift.agreed:
-            slope = drift.line.slope
-        elif drift is not None:
+        walked = drift is not None and not drift.agreed
+        if walked:
             slope = _across(times, delays)
+        elif drift is not None:
+            slope = drift.line.slope
         else:
             slope = consensus(times, delays, np.ones(len(times)), 5e-4)[0].slope
     for _ in range(5 if span >= _SHORTEST else 1):
-        place = _places(delays - slope * times)
+        # Of somebody who walks, every place is one of the same way.
+        place = np.zeros(len(times), dtype=np.int64) if walked else _places(delays - slope * times)
         kept = place >= 0
         t, d = _centred(times[kept], place[kept]), _centred(delays[kept], place[kept])
-        if span >= _SHORTEST and (t**2).sum() > 0:
+        if span >= _SHORTEST and not walked and (t**2).sum() > 0:
             slope = float((t * d).sum() / (t**2).sum())
     used, left = times[kept], d - slope * t
     most = int(np.bincount(place[kept]).argmax())
