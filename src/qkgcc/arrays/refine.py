@@ -201,11 +201,11 @@ class _Fit:
             below = self.direction @ normal
             self.direction -= 2 * np.minimum(below, 0)[:, None] * normal
         if self.height is not None:
-            self._level()
+            self._level(self.height)
 
-    def _level(self) -> None:
+    def _level(self, height: float) -> None:
         """Directions turned towards the height that the source had."""
-        up = np.clip(self.nearness * self.height, -0.9, 0.9)
+        up = np.clip(self.nearness * height, -0.9, 0.9)
         flat = self.direction[:, :2] / np.maximum(np.linalg.norm(self.direction[:, :2], axis=1, keepdims=True), 1e-9)
         self.direction = np.concatenate([flat * np.sqrt(1 - up**2)[:, None], up[:, None]], axis=1)
 

@@ -211,7 +211,7 @@ def _coarse(first: Floats, other: Floats) -> list[Line]:
             lag = (best if best < length else best - size) + start
             peaks.append(((start + length / 2) * _HOP, lag * _HOP, float(height)))
             curve[np.arange(best - near, best + near + 1) % size] = 0
-    lines = []
+    lines: list[Line] = []
     while peaks and len(lines) < _RIVALS:
         times, lags, heights = (np.array(column) for column in zip(*peaks, strict=True))
         line, chosen = consensus(times, lags, heights, _TOLERANCE)
