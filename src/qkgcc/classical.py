@@ -46,7 +46,7 @@ class Classical:
         # A constant offset would be a source of its own, at delay 0.
         centred = frames - frames.mean(axis=-1, keepdims=True)
         if self.taper:
-            centred = centred * _window(frames.shape[-1], self.taper)
+            centred = centred * taper(frames.shape[-1], self.taper)
         weighted = gcc.weighted_spectrum(
             centred,
             self.weighting,
@@ -84,7 +84,7 @@ class Classical:
 
 
 @lru_cache(maxsize=8)
-def _window(length: int, share: float) -> npt.NDArray[np.float32]:
+def taper(length: int, share: float = TAPER) -> npt.NDArray[np.float32]:
     """Tukey's: half a cosine up, ones, half a cosine down. Shape: (length,)"""
     place = np.arange(length)
     edge = np.minimum(place, place[::-1]) + 0.5

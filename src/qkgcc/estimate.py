@@ -89,16 +89,16 @@ class DelayEstimator:
         threads: int | None = None,
         speed_of_sound: float = SPEED_OF_SOUND,
     ) -> None:
-        _check("speed of sound", speed_of_sound, 100, 10_000, "m/s")
+        check_range("speed of sound", speed_of_sound, 100, 10_000, "m/s")
         if spacing is not None:
-            _check("spacing", spacing, 0.001, 100, "m")
+            check_range("spacing", spacing, 0.001, 100, "m")
         if max_delay is not None:
-            _check("largest delay", max_delay, 1e-6, 10, "s")
+            check_range("largest delay", max_delay, 1e-6, 10, "s")
         if frame is not None:
-            _check("frame", frame, 0.001, 60, "s")
-        _check("hop", hop, 1e-4, 3600, "s")
+            check_range("frame", frame, 0.001, 60, "s")
+        check_range("hop", hop, 1e-4, 3600, "s")
         if smoothing is not None:
-            _check("smoothing", smoothing, 0, 10, "s")
+            check_range("smoothing", smoothing, 0, 10, "s")
         if beta is not None and not 0 <= beta <= 1:
             raise InputError(f"beta is {beta:g}; expected 0 (plain correlation) to 1 (phase transform)")
         if interpolation is not None and interpolation not in INTERPOLATIONS:
@@ -131,7 +131,7 @@ class DelayEstimator:
         for what, value in (("a band", band), ("an interpolation", interpolation), ("beta", beta)):
             if value is not None:
                 raise InputError(f"{what} is for the classical methods, such as phat; {self.method} is a network")
-        self._network = dataclasses.replace(_load_network(method, decoder, threads), symmetric=symmetric)
+        self._network = dataclasses.replace(load_network(method, decoder, threads), symmetric=symmetric)
 
     def __call__(
         self,
@@ -398,7 +398,8 @@ def _checked_band(band: Sequence[float] | None) -> tuple[float, float] | None:
     return float(band[0]), float(band[1])
 
 
-def _load_network(method: str | Path, decoder: str | None, threads: int | None) -> Network:
+def load_network(method: str | Path, decoder: str | None = None, threads: int | None = None) -> Network:
+    """A network by its name or its file."""
     path = pretrained(str(method)) if str(method) in PRETRAINED else Path(method)
     if path.is_dir():
         raise InputError(f"{path} is a folder; a method is a name or the file of a network")
@@ -409,7 +410,8 @@ def _load_network(method: str | Path, decoder: str | None, threads: int | None) 
     return Network.load(path, decoder, threads)
 
 
-def _check(what: str, value: float, low: float, high: float, unit: str) -> None:
+def check_range(what: str, value: float, low: float, high: float, unit: str) -> None:
+    """An `InputError` that says what was given and what was expected."""
     if not isinstance(value, (int, float, np.number)):
         raise InputError(f"the {what} is {value!r}; expected a number from {low:g} to {high:g} {unit}")
     if not low <= value <= high:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from qkgcc.arrays import Geometry
+    from qkgcc.arrays.found import DirectionEstimate
     from qkgcc.results import DelayEstimate, Explanation
     from qkgcc.simulate.scenes import Scene
 
@@ -186,6 +187,61 @@ def plot_array(geometry: "Geometry", path: str | Path | None = None) -> "Figure"
             aspect="equal",
         )
         ax.grid(alpha=0.3)
+    if path is not None:
+        write_whole(path, lambda target: figure.savefig(target, dpi=130))
+    return figure
+
+
+def plot_directions(estimate: "DirectionEstimate", path: str | Path | None = None) -> "Figure":
+    """What the frames say over time with the directions of the blocks on it, and all of it around the array.
+
+    Args:
+        path: where to write it too (.png, .svg or .pdf).
+    """
+    if estimate.maps is None:
+        raise InputError(f"{estimate.source} cannot be drawn, its maps were not kept: estimate it with keep_maps=True")
+    line = estimate.grid == "line"
+    low, high = (0, 180) if line else (-180, 180)
+    width = 1.0 if line else 2.0 if estimate.grid == "circle" else 6.0  # degrees: a sphere's cells share some
+    centres = np.arange(low, high + width / 2, width) if line else np.arange(low, high, width)
+    columns = np.round((estimate.angles - low) / width).astype(int) % len(centres)
+    heard: npt.NDArray[np.bool_] = np.asarray(np.isfinite(estimate.maps).all(axis=1))
+    image = np.zeros((len(estimate.times), len(centres)))
+    together = np.add if estimate.kind == "posterior" else np.maximum
+    together.at(image.T, columns, np.where(heard[:, None], estimate.maps, 0).T)
+    figure = new_figure((12, 5))
+    grid = figure.add_gridspec(1, 2, width_ratios=(2, 1))
+    over_time = figure.add_subplot(grid[0])
+    around: Any = figure.add_subplot(grid[1], projection="polar")
+    top = float(np.percentile(image, 99.5)) if image.size else 1.0
+    mesh = over_time.pcolormesh(
+        *_edges(estimate.times, centres), image.T, cmap="Greys", vmin=0, vmax=max(top, 1e-6), rasterized=True
+    )
+    for block in estimate.blocks:
+        for one in block.directions:
+            angle = one.azimuth if one.cone is None else one.cone
+            shade = max(0.15, one.confidence)
+            over_time.plot([block.start, block.end], [angle] * 2, color="#b5179e", linewidth=3, alpha=shade)
+    what = "degrees from the line of the microphones" if line else "azimuth in degrees (positive: left)"
+    over_time.set(xlabel="time in s", ylabel=what, ylim=(low, high))
+    title = f"{Path(estimate.source).name}, {estimate.array}: {Path(estimate.method).stem}"
+    over_time.set_title(title, loc="left")
+    figure.colorbar(mesh, ax=over_time, label=f"{estimate.kind} of each frame", fraction=0.04, pad=0.02)
+    mean = image[heard].mean(axis=0) if heard.any() else np.zeros(len(centres))
+    around.set_theta_zero_location("N")  # the front is at the top, the left at the left
+    angles = np.radians(centres)
+    shown = np.maximum(mean, 0) / max(float(mean.max()), 1e-12)
+    if line:
+        around.set(thetamin=0, thetamax=180)
+    around.fill(angles, shown, color="#3a6ea5", alpha=0.4)
+    for one in estimate.directions:
+        angle = np.radians(one.azimuth if one.cone is None else one.cone)
+        around.plot([angle, angle], [0, 1.1], color="#b5179e", linewidth=2)
+        if one.cone is None:
+            for azimuth, _ in one.also:
+                around.plot([np.radians(azimuth)] * 2, [0, 1.1], color="#b5179e", linewidth=1, linestyle=":")
+    around.set(rticks=[])
+    around.set_title("whole recording" + (", angle to the line" if line else ", front at the top"), fontsize="medium")
     if path is not None:
         write_whole(path, lambda target: figure.savefig(target, dpi=130))
     return figure

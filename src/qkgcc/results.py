@@ -85,19 +85,19 @@ class DelayEstimate:
             "kind": self.kind,
             "calibrated": self.calibrated,
             "summary": {name: _plain(value) for name, value in asdict(self.summary).items()},
-            "times": _rounded(self.times, 6),
-            "delay_samples": _rounded(self.delay_samples, 4),
-            "delay_seconds": _rounded(self.delay_seconds, 9),
-            "angle": None if self.angle is None else _rounded(self.angle, 3),
-            "confidence": _rounded(self.confidence, 4),
+            "times": rounded(self.times, 6),
+            "delay_samples": rounded(self.delay_samples, 4),
+            "delay_seconds": rounded(self.delay_seconds, 9),
+            "angle": None if self.angle is None else rounded(self.angle, 3),
+            "confidence": rounded(self.confidence, 4),
         }
         for name in ("source_delays", "source_weights"):
             values = getattr(self, name)
-            record[name] = None if values is None else [_rounded(row, 4) for row in values]
+            record[name] = None if values is None else [rounded(row, 4) for row in values]
         record["warnings"] = list(self.warnings)
         if curve:
-            record["lags"] = _rounded(self.lags, 6)
-            record["curve"] = [_rounded(row, 5) for row in self.curve]
+            record["lags"] = rounded(self.lags, 6)
+            record["curve"] = [rounded(row, 5) for row in self.curve]
         text = json.dumps(record, allow_nan=False)
         if path is not None:
             write_whole(path, lambda target: target.write_text(text + "\n", encoding="utf-8"))
@@ -182,16 +182,17 @@ def csv_text(estimates: list[DelayEstimate], *, header: bool = True) -> str:
                     estimate.source,
                     *estimate.channels,
                     f"{time:.6f}",
-                    _cell(samples, 4),
-                    _cell(seconds, 9),
-                    _cell(angle, 3),
+                    cell(samples, 4),
+                    cell(seconds, 9),
+                    cell(angle, 3),
                     f"{confidence:.4f}",
                 ]
             )
     return out.getvalue()
 
 
-def _cell(value: float, digits: int) -> str:
+def cell(value: float, digits: int) -> str:
+    """Of a CSV file."""
     return "" if math.isnan(value) else f"{value:.{digits}f}"
 
 
@@ -199,5 +200,6 @@ def _plain(value: float | int | None) -> float | int | None:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _rounded(values: npt.NDArray[Any], digits: int) -> list[float | None]:
+def rounded(values: npt.NDArray[Any], digits: int) -> list[float | None]:
+    """For JSON."""
     return [None if math.isnan(value) else round(value, digits) for value in values.tolist()]

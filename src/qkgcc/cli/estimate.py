@@ -208,13 +208,13 @@ def estimate(
                         if len(chosen) == 1:
                             raise InputError(silent)
                         incomplete = True
-                        with _paused(progress):
+                        with paused(progress):
                             typer.echo(f"error: {silent}", err=True)
                         continue
                     if plot is not None:
-                        several = len(sources) > 1, len(chosen) > 1
-                        answer.plot(_plot_path(plot, source, pair, *several, taken))
-                    with _paused(progress):
+                        named = (source if len(sources) > 1 else None), (pair if len(chosen) > 1 else None)
+                        answer.plot(plot_path(plot, *named, taken))
+                    with paused(progress):
                         _print(answer, format, header=header, curve=curve)
                         for warning in answer.warnings:
                             which = f", channels {pair[0]} and {pair[1]}" if len(chosen) > 1 else ""
@@ -224,7 +224,7 @@ def estimate(
                 if len(sources) == 1:
                     raise
                 failed += 1
-                with _paused(progress):
+                with paused(progress):
                     typer.echo(f"error: {error}", err=True)
     if failed:
         typer.echo(f"{failed} of {len(sources)} recordings failed", err=True)
@@ -269,23 +269,29 @@ def _pairs(recording: Recording, channels: tuple[int, int], pairs: str | None) -
         if len(recording.channels) == 1:
             raise InputError(f"{recording.name} has 1 channel; a delay needs 2")
         return list(itertools.combinations(range(len(recording.channels)), 2))
+    return read_pairs(pairs)
+
+
+def read_pairs(text: str) -> list[tuple[int, int]]:
+    """
+    >>> read_pairs("0-1, 0-3")
+    [(0, 1), (0, 3)]
+    """
     chosen = []
-    for text in pairs.split(","):
-        first, dash, second = text.strip().partition("-")
+    for part in text.split(","):
+        first, dash, second = part.strip().partition("-")
         if not (dash and first.isdecimal() and second.isdecimal()):
-            raise InputError(f"--pairs {pairs}: expected `all`, or pairs of channels such as 0-1,0-3")
+            raise InputError(f"--pairs {text}: expected `all`, or pairs of channels such as 0-1,0-3")
         chosen.append((int(first), int(second)))
     return chosen
 
 
-def _plot_path(
-    plot: Path, source: Path, pair: tuple[int, int], several_files: bool, several_pairs: bool, taken: set[Path]
-) -> Path:
-    """The picture's name; several inputs add the recording's name, several pairs the pair, a name taken a number."""
+def plot_path(plot: Path, source: Path | None, pair: tuple[int, int] | None, taken: set[Path]) -> Path:
+    """The picture's name, with the recording's name and the pair where they are given, and a number if it is taken."""
     name = plot.stem
-    if several_files:
+    if source is not None:
         name += f"-{source.stem}"
-    if several_pairs:
+    if pair is not None:
         name += f"-{pair[0]}-{pair[1]}"
     path, number = plot.with_name(name + plot.suffix), 2
     while path in taken:
@@ -304,7 +310,7 @@ def _print(answer: DelayEstimate, format: Format, *, header: bool, curve: bool) 
 
 
 @contextmanager
-def _paused(progress: Progress) -> Iterator[None]:
+def paused(progress: Progress) -> Iterator[None]:
     """Take the bar off the screen while something else is printed."""
     progress.stop()
     try:

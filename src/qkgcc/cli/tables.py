@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from qkgcc.arrays.found import DirectionEstimate, described, elevation_text
 from qkgcc.results import DelayEstimate
 
 _ROWS = 24  # of a table: what a terminal shows at once
@@ -79,6 +80,46 @@ def _cells(estimate: DelayEstimate, frame: int) -> list[str]:
         *([] if estimate.angle is None else [number(estimate.angle[frame], 1)]),
         bar(estimate.confidence[frame]),
     ]
+
+
+def direction_table(estimate: DirectionEstimate) -> Table:
+    """A row for each direction of each block; at most 24 blocks, of a long recording the most confident of several."""
+    group = math.ceil(len(estimate.blocks) / _ROWS)
+    note = "" if group <= 1 else f"; each row is the most confident of {group} blocks"
+    table = Table(
+        title=f"{estimate.source}, {estimate.array}, {estimate.method}{note}",
+        title_justify="left",
+        caption=_directions_caption(estimate),
+        caption_justify="left",
+    )
+    line = estimate.grid == "line"
+    headings = ["time (s)", *(["from the line (°)", "azimuth (°)"] if line else ["azimuth (°)", "elevation (°)"])]
+    far = all(one.distance is None for block in estimate.blocks for one in block.directions)
+    for heading in headings if far else [*headings, "distance (m)"]:
+        table.add_column(heading, justify="right")
+    table.add_column("confidence")
+    for first in range(0, len(estimate.blocks), max(1, group)):
+        some = estimate.blocks[first : first + group]
+        block = max(some, key=lambda one: max((found.confidence for found in one.directions), default=0.0))
+        time = f"{block.start:.1f} - {block.end:.1f}"
+        for one in block.directions:
+            if one.cone is not None:
+                (other, _), *_ = one.also
+                where = [f"{one.cone:.1f}", f"{one.azimuth:+.1f} or {other:+.1f}"]
+            else:
+                where = [f"{one.azimuth:+.1f}", elevation_text(one).replace("°", "")]
+            table.add_row(time, *where, *([] if far else [f"{one.distance:g}"]), bar(one.confidence))
+            time = ""
+        if not block.directions:
+            table.add_row(time, *["-"] * (len(headings) - 1 + (not far)), "-")
+    return table
+
+
+def _directions_caption(estimate: DirectionEstimate) -> str:
+    found = [described(one) for one in estimate.directions]
+    whole = "whole recording: " + ("; ".join(found) if found else "silence, or nothing that stands out") + "."
+    unsure = "" if estimate.cannot_tell is None else f" This array cannot tell {estimate.cannot_tell}."
+    return f"{whole}{unsure} Azimuths: 0 is the front, positive is left."
 
 
 def summary_line(estimate: DelayEstimate) -> str:

@@ -1,0 +1,248 @@
+"""Directions of one or several sources, from a recording of an array or from blocks as they come.
+
+recording -> `evidence.ArrayEvidence` -> `maps.DirectionMaps` -> frames, blocks and the whole -> `DirectionEstimate`
+
+DirectionEstimator(array("respeaker4"))("talk.wav").directions[0].azimuth
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qkgcc.arrays.delays import Pairs
+from qkgcc.arrays.evidence import (
+    FRAME,
+    ArrayEvidence,
+    ArrayFrames,
+    array_network,
+    checked_pairs,
+    frames_of,
+    wrong_channels,
+)
+from qkgcc.arrays.found import Direction, DirectionBlock, DirectionEstimate
+from qkgcc.arrays.geometry import Geometry
+from qkgcc.arrays.grids import Floats, Grid, angle_between, azimuth_elevation
+from qkgcc.arrays.maps import NEAR, DirectionMaps, FrameMaps, MapSum, Peak
+from qkgcc.audio import Recording, open_audio
+from qkgcc.constants import SPEED_OF_SOUND
+from qkgcc.errors import InputError
+from qkgcc.estimate import check_range
+from qkgcc.methods import CLASSICAL, DEFAULT
+
+MOST = 4
+"""Sources that "auto" looks for, at most."""
+LEAST = 0.06
+"""Share of what the frames say that a source has to have for "auto" to count it, or what it would be if frames said
+nothing at all where that is more."""
+BLOCK = 1.0
+"""Seconds that one answer of a `DirectionBlock` is about."""
+
+
+class DirectionEstimator:
+    """Directions from which sources are heard by an array, in its own coordinates (front, left, up).
+
+    Args:
+        geometry: where the microphones are: `qkgcc.arrays.array("respeaker4")`.
+        method: a name out of `qkgcc.methods.METHODS`, or the file of a steered network. Classical ones are steered
+            response power, such as SRP-PHAT.
+        sources: how many to look for in each block and in the whole, or "auto": those that more frames speak for
+            than chance would have it, up to `MOST`.
+        grid: "circle" (azimuths; by default of flat arrays) or "sphere" (by default of those in space); a line has its
+            own.
+        distance: metres from the middle of the microphones to the sources, or several that are tried; by default they
+            are far away: ten times the size of the array is.
+        frame, hop: seconds; by default hops are half a frame.
+        block: seconds that one block's answer is about.
+        pairs: of microphones that count; by default all.
+        threads: that share the frames, where the method is a network; by default one for each core.
+        speed_of_sound: metres per second.
+
+    >>> from qkgcc.arrays import array
+    >>> x = np.random.default_rng(0).standard_normal(16000)
+    >>> estimator = DirectionEstimator(array("linear:2:0.343"), "phat")
+    >>> answer = estimator(np.stack([np.roll(x, 8), x]), sample_rate=16000)  # 8 of 16 samples, from the left
+    >>> round(answer.directions[0].cone), round(answer.directions[0].azimuth), round(answer.directions[0].also[0][0])
+    (60, 30, 150)
+    """
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        method: str | Path = DEFAULT,
+        *,
+        sources: int | str = 1,
+        grid: str | None = None,
+        distance: float | Sequence[float] | None = None,
+        frame: float = FRAME,
+        hop: float | None = None,
+        block: float = BLOCK,
+        pairs: Pairs | None = None,
+        threads: int | None = None,
+        speed_of_sound: float = SPEED_OF_SOUND,
+    ) -> None:
+        check_range("block", block, 0.05, 3600, "s")
+        if sources != "auto" and (not isinstance(sources, int) or not 1 <= sources <= 16):
+            raise InputError(f"sources is {sources!r}; expected a whole number from 1 to 16, or auto")
+        if sources == "auto" and str(method) in CLASSICAL:
+            raise InputError(f"{method} cannot tell how many sources there are: give their number, or take a network")
+        distances = (math.inf,) if distance is None else tuple(np.atleast_1d(np.asarray(distance, np.float64)))
+        self.geometry, self.method, self.sources, self.block = geometry, str(method), sources, block
+        self.grid = Grid.of(geometry, grid, distances)
+        self._options: dict[str, Any] = {
+            "frame": frame,
+            "hop": hop,
+            "pairs": checked_pairs(geometry, pairs),
+            "threads": threads,
+            "speed_of_sound": speed_of_sound,
+        }
+        if self.method not in CLASSICAL:
+            array_network(method, threads)  # says so now if there is none, or if it cannot be used
+
+    def evidence(self, sample_rate: int, start: float = 0.0) -> ArrayEvidence:
+        """What turns blocks at a rate into frames, from `start` seconds on."""
+        return ArrayEvidence(self.geometry, self.method, sample_rate=sample_rate, start=start, **self._options)
+
+    def maps(self, evidence: ArrayEvidence) -> DirectionMaps:
+        """What turns its frames into maps of directions."""
+        return DirectionMaps(evidence, self.grid, self._options["speed_of_sound"])
+
+    def peaks(self, summed: MapSum) -> list[Peak]:
+        """As many directions as were asked for."""
+        if self.sources != "auto":
+            return summed.peaks(int(self.sources))
+        return summed.peaks(MOST, max(LEAST, self.grid.chance(NEAR)))
+
+    def __call__(
+        self,
+        source: Any,
+        sample_rate: int | None = None,
+        *,
+        channels: Sequence[int] | None = None,
+        start: float | None = None,
+        end: float | None = None,
+        progress: Callable[[float], object] | None = None,
+        keep_maps: bool = False,
+    ) -> DirectionEstimate:
+        """Estimate from a file, an array (M, n) with its `sample_rate`, or a `Recording`.
+
+        Args:
+            channels: those that are the microphones, in their order; by default all.
+            start, end: as for `open_audio`.
+            progress: called with the share that is done, from 0 to 1.
+            keep_maps: keep what every frame says of every cell of the grid, for a picture.
+        """
+        recording = self._opened(source, sample_rate, channels, start, end)
+        evidence = self.evidence(recording.sample_rate, recording.start)
+        maps = self.maps(evidence)
+        whole, blocks = MapSum(maps), _Blocks(self, maps, recording)
+        rows: list[tuple[Floats, ...]] = []
+        kept: list[Floats] = []
+        for frames in frames_of(evidence, recording, progress):
+            found = maps(frames)
+            direction, distance, confidence = maps.directions(found)
+            direction = np.where(frames.heard[:, None], direction, np.nan)
+            rows.append((frames.times, direction, distance, confidence, frames.level))
+            whole.add(frames, found)
+            blocks.add(frames, found)
+            if keep_maps:
+                kept.append(np.where(frames.heard[:, None], found.cells, np.nan).astype(np.float32))
+        times, directions, distances, confidence, level = (np.concatenate(part) for part in zip(*rows, strict=True))
+        azimuth, elevation = azimuth_elevation(directions)
+        line = self.grid.kind == "line"
+        return DirectionEstimate(
+            source=recording.name,
+            method=self.method,
+            array=self.geometry.name,
+            sample_rate=recording.sample_rate,
+            grid=self.grid.kind,
+            kind=evidence.kind,
+            cannot_tell=self._cannot_tell(evidence),
+            directions=tuple(self.direction(peak) for peak in self.peaks(whole)),
+            blocks=blocks.finished(),
+            times=times,
+            azimuth=azimuth,
+            elevation=None if line else elevation,
+            cone=angle_between(directions, np.asarray(self.grid.axis)) if line else None,
+            distance=distances if np.isfinite(self.grid.ranges).any() else None,
+            confidence=confidence,
+            level=level,
+            angles=self.grid.angles,
+            maps=np.concatenate(kept) if keep_maps else None,
+            warnings=evidence.warnings,
+        )
+
+    def direction(self, peak: Peak) -> Direction:
+        """A peak as it is answered: with the directions that sound the same."""
+        grid = self.grid
+        azimuth, elevation = (float(one) for one in azimuth_elevation(peak.direction))
+        also = [azimuth_elevation(one) for one in grid.mirrors(peak.direction)]
+        line = grid.kind == "line"
+        return Direction(
+            azimuth=azimuth,
+            elevation=None if line else elevation,
+            cone=float(angle_between(peak.direction, np.asarray(grid.axis))) if line else None,
+            distance=None if math.isinf(peak.distance) else peak.distance,
+            confidence=peak.confidence,
+            share=peak.share,
+            also=tuple((float(a), float(e)) for a, e in also),
+        )
+
+    def _cannot_tell(self, evidence: ArrayEvidence) -> str | None:
+        """Of the microphones that live: a triangle of which one is dead is a line."""
+        living = [i for i in range(len(self.geometry)) if i not in evidence.dead]
+        if len(living) < 2 or len(living) == len(self.geometry):
+            return self.geometry.cannot_tell
+        return Geometry(self.geometry.microphones[living], self.geometry.name).cannot_tell
+
+    def _opened(
+        self,
+        source: Any,
+        sample_rate: int | None,
+        channels: Sequence[int] | None,
+        start: float | None,
+        end: float | None,
+    ) -> Recording:
+        if isinstance(source, Recording):
+            if (sample_rate, channels, start, end) != (None, None, None, None):
+                raise InputError("a Recording has its channels and times already: choose them in open_audio and pick")
+            recording = source
+        else:
+            recording = open_audio(source, sample_rate, start=start, end=end)
+            recording = recording if channels is None else recording.pick(channels)
+        if len(recording.channels) != len(self.geometry):
+            raise InputError(wrong_channels(recording.name, len(recording.channels), self.geometry))
+        return recording
+
+
+class _Blocks:
+    """Frames to blocks by their centres; blocks count from the recording's start."""
+
+    def __init__(self, estimator: DirectionEstimator, maps: DirectionMaps, recording: Recording) -> None:
+        self._estimator, self._maps = estimator, maps
+        self._start, self._end = recording.start, recording.start + recording.duration
+        self._number, self._sum = 0, MapSum(maps)
+        self._done: list[DirectionBlock] = []
+
+    def add(self, frames: ArrayFrames, found: FrameMaps) -> None:
+        numbers = np.floor((frames.times - self._start) / self._estimator.block + 1e-9).astype(int)
+        for number in np.unique(numbers):
+            while self._number < number:
+                self._finish()
+            rows = numbers == number
+            self._sum.add(frames.part(rows), FrameMaps._make(column[rows] for column in found))
+
+    def finished(self) -> tuple[DirectionBlock, ...]:
+        self._finish()
+        return tuple(self._done)
+
+    def _finish(self) -> None:
+        estimator = self._estimator
+        first = self._start + self._number * estimator.block
+        found = tuple(estimator.direction(peak) for peak in estimator.peaks(self._sum))
+        self._done.append(DirectionBlock(first, min(first + estimator.block, self._end), self._sum.frames, found))
+        self._number, self._sum = self._number + 1, MapSum(self._maps)

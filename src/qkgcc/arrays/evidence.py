@@ -1,0 +1,366 @@
+"""What every pair of an array says of every frame, from blocks of samples: the layer below directions, places, tracks.
+
+    block (M, n) -> (resample) -> frames -> curves of all pairs over their lags
+
+    evidence = ArrayEvidence(array("respeaker4"), sample_rate=48000)
+    for block in microphones:                  # (4, any number of samples)
+        frames = evidence.push(block)          # `ArrayFrames` that this block completed, perhaps none
+        ...
+    frames = evidence.flush()
+    evidence.warnings                          # what is to be said by now, such as a dead microphone
+
+A curve is the log-posterior of a network over the lags that the spacing of the pair allows, or a correlation in [-1, 1]
+(`kind`). Pairs that are wider apart than the network was trained for get a log-posterior made of PHAT. What the curves
+say of places is added up by a `delays.Steering`: `evidence.steering(far_delays(geometry, evidence.pairs, directions))`.
+
+Recordings are fed block by block to the same code (`frames_of`), and have the same frames to the bit.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc import gcc
+from qkgcc.arrays.delays import Pairs, Steering
+from qkgcc.arrays.geometry import Geometry
+from qkgcc.audio import Framer, Recording, Resampler, Samples, check_rate
+from qkgcc.classical import taper
+from qkgcc.constants import SPEED_OF_SOUND
+from qkgcc.errors import InputError
+from qkgcc.estimate import NOTABLE, check_range, load_network
+from qkgcc.evidence import DEAD, SILENCE, at_unit_level
+from qkgcc.inference.model import SteeredModel
+from qkgcc.methods import CLASSICAL, DEFAULT
+from qkgcc.neural import Network
+
+RATE = 16000
+"""Hz that classical methods work at: what is above 8 kHz is seldom coherent between microphones."""
+FRAME = 0.064
+"""Seconds."""
+FAINT = 1e-3
+"""Level of a microphone against the median of the array's below which it counts as dead: 60 dB less."""
+MARGIN = 2
+"""Lags on either side beyond what the spacing of a pair allows: a curve is interpolated, and spacings are inexact."""
+SHARPNESS = 30.0
+"""What a PHAT correlation is multiplied by to be the logarithm of a probability, where it stands in for a network."""
+
+_FINER = 4  # lags in a sample, of a correlation: a cubic through its samples alone would miss its peaks
+_BATCH = 1 << 21  # numbers of the spectra that PHAT works on at once
+
+Floats = npt.NDArray[np.float64]
+Floats32 = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
+
+
+class ArrayFrames(NamedTuple):
+    """Frames and what the pairs say of each. Shape: T frames, M microphones, K lags of all pairs."""
+
+    times: Floats
+    """(T,) centres in seconds."""
+    level: Floats
+    """(T,) RMS over the microphones that live (full scale = 1)."""
+    heard: Bools
+    """(T,) whether it is no silence, for at least two microphones. Curves of others say nothing: they are flat."""
+    dead: Bools
+    """(T, M) microphones that hold nothing; the curves of their pairs are flat, too."""
+    curves: Floats32
+    """(T, K) of the pairs one after the other; `ArrayEvidence.curve` finds one."""
+
+    @staticmethod
+    def joined(parts: Iterable[ArrayFrames]) -> ArrayFrames:
+        return ArrayFrames._make(np.concatenate(column) for column in zip(*parts, strict=True))
+
+    def part(self, frames: slice | Bools) -> ArrayFrames:
+        return ArrayFrames._make(column[frames] for column in self)
+
+
+class ArrayEvidence:
+    """From blocks to `ArrayFrames`.
+
+    Args:
+        method: a name out of `qkgcc.methods.METHODS`, or the file of a steered network.
+        sample_rate: of the blocks.
+        frame, hop: seconds.
+        pairs: those that count; by default all.
+        start: seconds of the first sample.
+        threads: that share the frames of a batch; by default one for each core.
+    """
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        method: str | Path = DEFAULT,
+        *,
+        sample_rate: int,
+        frame: float = FRAME,
+        hop: float | None = None,
+        pairs: Pairs | None = None,
+        start: float = 0.0,
+        threads: int | None = None,
+        speed_of_sound: float = SPEED_OF_SOUND,
+    ) -> None:
+        check_range("speed of sound", speed_of_sound, 100, 10_000, "m/s")
+        check_range("frame", frame, 0.001, 60, "s")
+        if hop is not None:
+            check_range("hop", hop, 1e-4, 3600, "s")
+        self.geometry, self.method, self.start = geometry, str(method), start
+        self.sample_rate = check_rate(sample_rate)
+        self.pairs = checked_pairs(geometry, pairs)
+        self._limits = np.array([geometry.spacing(*pair) for pair in self.pairs]) / speed_of_sound
+        self._network: Network | None = None
+        self._weighting = self.method
+        learned: Bools = np.zeros(len(self.pairs), np.bool_)
+        if self.method not in CLASSICAL:
+            self._network = network = array_network(method, threads).limited(sample_rate, None, frame)
+            learned = self._limits <= (float(np.max(network.card.delays)) + 1) / network.sample_rate
+            self._weighting = "phat"
+        self.learned = learned
+        """(P,) which pairs the network answers for."""
+        self.kind = "correlation" if self._network is None else "posterior"
+        self.rate = RATE if self._network is None else self._network.sample_rate
+        """Hz that frames have."""
+        self.frame = round(frame * self.rate)
+        """Samples at that rate, and so is the hop."""
+        self.hop = max(1, round(frame / 2 * self.rate if hop is None else hop * self.rate))
+        self._check_room()
+        self.lags = [self._lags_of(limit, own) for limit, own in zip(self._limits, self.learned, strict=True)]
+        """(L,) of each pair, in seconds."""
+        self._starts = np.cumsum([0, *(len(one) for one in self.lags)])
+        self._resampler = Resampler(self.sample_rate, self.rate)
+        self._framer = Framer(self.frame, self.hop)
+        self.count = 0
+        """Frames until now."""
+        self._heard, self._dead = 0, np.zeros(len(geometry), np.int64)
+        self.latency = self._resampler.latency
+        """Seconds after the last sample of a frame until it is answered, at most; the frame itself comes on top."""
+
+    def push(self, block: Samples) -> ArrayFrames:
+        """The frames that are complete by now. Shape: (M, n) -> T frames"""
+        if block.ndim != 2 or len(block) != len(self.geometry):
+            raise InputError(wrong_channels(f"a block of shape {block.shape}", None, self.geometry))
+        return self._frames(self._resampler.push(block))
+
+    def flush(self) -> ArrayFrames:
+        """The rest, at the end; an incomplete frame is none."""
+        return self._frames(self._resampler.flush() if self.sample_rate != self.rate else np.empty((0, 0)))
+
+    def copy(self) -> ArrayEvidence:
+        """Another that has heard the same and goes its own way from here."""
+        twin = copy.copy(self)
+        twin._resampler, twin._framer = copy.copy(self._resampler), copy.copy(self._framer)
+        twin._dead = self._dead.copy()
+        return twin
+
+    def curve(self, frames: ArrayFrames, pair: int) -> Floats32:
+        """The curves of a pair, by its place in `pairs`, over its `lags`. Shape: (T, L)"""
+        return frames.curves[:, self._starts[pair] : self._starts[pair + 1]]
+
+    def steering(self, delays: Floats) -> Steering:
+        """What adds the curves up at delays in seconds. Shape: (pairs, D)"""
+        return Steering(self.lags, delays)
+
+    @property
+    def none(self) -> ArrayFrames:
+        """No frames."""
+        return ArrayFrames(
+            np.empty(0),
+            np.empty(0),
+            np.empty(0, np.bool_),
+            np.empty((0, len(self.geometry)), np.bool_),
+            np.empty((0, int(self._starts[-1])), np.float32),
+        )
+
+    @property
+    def dead(self) -> list[int]:
+        """Microphones that were dead in nearly all frames until now."""
+        return [int(i) for i in np.flatnonzero(self._dead > (1 - NOTABLE) * self._heard)] if self._heard else []
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know of what was heard until now, one sentence each."""
+        found = []
+        if self._network is not None and not self.learned.all():
+            wide = [f"{i}-{j}" for (i, j), own in zip(self.pairs, self.learned, strict=True) if not own]
+            shown = ", ".join(wide) if len(wide) <= 6 else f"{', '.join(wide[:5])} and {len(wide) - 5} more"
+            name = self._network.card.name
+            trained = float(np.max(self._network.card.delays)) * SPEED_OF_SOUND / self._network.sample_rate
+            found.append(
+                f"the pairs {shown} are wider apart than the {trained:.1f} m {name} was trained on: PHAT there"
+            )
+        for microphone in np.flatnonzero(self._dead > NOTABLE * self._heard):
+            share = f"in {self._dead[microphone]} of {self._heard} frames"
+            found.append(f"microphone {microphone} is silent {share}: it is left out there")
+        return tuple(found)
+
+    def _check_room(self) -> None:
+        """Both channels of a frame must hold the same sound."""
+        longest = float(self._limits.max()) * self.rate + MARGIN
+        if longest > self.frame / 2:
+            raise InputError(
+                f"microphones {self._limits.max() * SPEED_OF_SOUND:.1f} m apart need frames of at least "
+                f"{2 * longest / self.rate:.3f} s; these have {self.frame / self.rate:.3f} s: give a longer frame"
+            )
+
+    def _lags_of(self, limit: float, learned: bool) -> Floats:
+        # The stand-in for a network has the steps of a correlation, too: only the network is asked for whole samples.
+        step = self._network.model.step if learned and self._network is not None else 1 / _FINER
+        reach = math.ceil(limit * self.rate / step) + MARGIN
+        return np.asarray(step * np.arange(-reach, reach + 1) / self.rate)
+
+    def _frames(self, samples: Samples) -> ArrayFrames:
+        parts = [self.none]
+        if samples.shape[1]:
+            batch = max(1, min(32, _BATCH // (self.frame * len(self.geometry))))
+            parts += [self._judged(frames) for frames in self._framer.push(samples, batch)]
+        return ArrayFrames.joined(parts)
+
+    def _judged(self, frames: Samples) -> ArrayFrames:
+        """Shape: (T, M, n) -> T frames"""
+        power = np.var(frames, axis=-1, dtype=np.float64)
+        floor = np.maximum(DEAD, FAINT * np.sqrt(np.median(power, axis=-1, keepdims=True)))
+        dead = np.sqrt(power) < floor
+        alive = np.maximum(1, (~dead).sum(axis=-1))
+        level = np.sqrt(np.where(dead, 0.0, power).sum(axis=-1) / alive)
+        heard = (level >= SILENCE) & (alive > 1)
+        curves = np.tile(self._nothing, (len(frames), 1))
+        if heard.any():
+            # One number for all channels of a frame, and what is dead takes no part in it.
+            kept = at_unit_level(np.where(dead[heard, :, None], 0, frames[heard]).astype(frames.dtype))
+            kept *= np.sqrt(alive[heard] / frames.shape[1])[:, None, None].astype(frames.dtype)
+            curves[heard] = self._curves(kept, dead[heard])
+        times = self.start + ((self.count + np.arange(len(frames))) * self.hop + self.frame / 2) / self.rate
+        self.count += len(frames)
+        self._heard += int(heard.sum())
+        self._dead = self._dead + dead[heard].sum(axis=0)
+        return ArrayFrames(times, level, heard, dead, curves)
+
+    def _curves(self, frames: Samples, dead: Bools) -> Floats32:
+        """Of frames at unit level. Shape: (T, M, n), (T, M) -> (T, K)"""
+        curves = np.tile(self._nothing, (len(frames), 1))
+        gone = np.array([dead[:, i] | dead[:, j] for i, j in self.pairs])  # (P, T)
+        useful = ~gone.all(axis=1)
+        for of_network in (True, False):
+            numbers = np.flatnonzero(useful & (self.learned == of_network))
+            if not len(numbers):
+                continue
+            answers = (self._asked if of_network else self._correlated)(frames, numbers)
+            for number, answer in zip(numbers, answers, strict=True):
+                answer = np.where(gone[number][:, None], self._nothing_of(number), answer)
+                curves[:, self._starts[number] : self._starts[number + 1]] = answer
+        return curves
+
+    def _asked(self, frames: Samples, numbers: npt.NDArray[np.intp]) -> Iterator[Floats32]:
+        """Log-posteriors by the network. Shape: (T, M, n) -> (T, L) of each pair"""
+        network = self._network
+        assert network is not None
+        assert isinstance(network.model, SteeredModel)
+        widest = max((self.lags[number] for number in numbers), key=len)
+        chosen = [self.pairs[number] for number in numbers]
+        logits = network.model.logits_of_pairs(
+            np.asarray(frames, np.float32), chosen, network.bins, np.round(widest * self.rate / network.model.step)
+        )
+        if not np.isfinite(logits).all():
+            raise InputError(f"{network.card.name} answers with what are no numbers: its file is damaged, get it again")
+        for place, number in enumerate(numbers):
+            spare = (len(widest) - len(self.lags[number])) // 2
+            yield _log_softmax(logits[:, place, spare : spare + len(self.lags[number])])
+
+    def _correlated(self, frames: Samples, numbers: npt.NDArray[np.intp]) -> Iterator[Floats32]:
+        """Correlations, or log-posteriors made of them. Shape: (T, M, n) -> (T, L) of each pair"""
+        band = (0.0, self.sample_rate / 2) if self.sample_rate < self.rate else None
+        centred = frames - frames.mean(axis=-1, keepdims=True)  # a constant would be a source of its own, at delay 0
+        tapered = centred * taper(frames.shape[-1])
+        for number in numbers:
+            pair, reach = list(self.pairs[number]), len(self.lags[number]) // 2
+            spectrum = gcc.weighted_spectrum(
+                tapered[:, pair],
+                self._weighting,
+                max_lag=math.ceil(reach / _FINER),
+                band=band,
+                sample_rate=self.rate if band else None,
+            )
+            padded = np.zeros((len(spectrum), _FINER * (spectrum.shape[-1] - 1) + 1), spectrum.dtype)
+            padded[:, : spectrum.shape[-1]] = spectrum
+            curve = (_FINER * gcc.curve(gcc.correlation(padded), reach)).astype(np.float32)
+            yield curve if self._network is None else _log_softmax(SHARPNESS * curve)
+
+    @cached_property
+    def _nothing(self) -> Floats32:
+        """Curves that say nothing. Shape: (K,)"""
+        return np.concatenate([self._nothing_of(number) for number in range(len(self.pairs))])
+
+    def _nothing_of(self, pair: int | np.intp) -> Floats32:
+        count = len(self.lags[pair])
+        return np.full(count, -math.log(count) if self.kind == "posterior" else 0.0, np.float32)
+
+
+def frames_of(
+    evidence: ArrayEvidence, recording: Recording, progress: Callable[[float], object] | None = None
+) -> Iterator[ArrayFrames]:
+    """The frames of a recording, a few at a time.
+
+    Args:
+        progress: called with the share that is done, from 0 to 1.
+    """
+    if len(recording.channels) != len(evidence.geometry):
+        raise InputError(wrong_channels(recording.name, len(recording.channels), evidence.geometry))
+    if recording.duration * evidence.rate < evidence.frame:
+        raise InputError(
+            f"{recording.name} has {recording.samples} samples ({recording.duration:.3f} s), less than a frame "
+            f"({evidence.frame / evidence.rate:.3f} s): give a longer recording or a shorter frame"
+        )
+    done = 0
+    for block in recording.blocks():
+        yield evidence.push(block)
+        done += block.shape[1]
+        if progress is not None:
+            progress(done / recording.samples)
+    yield evidence.flush()
+
+
+def array_network(method: str | Path, threads: int | None = None) -> Network:
+    """A network that answers for all pairs of an array at once."""
+    network = load_network(method, threads=threads)
+    if not isinstance(network.model, SteeredModel) or network.scaling != "frame":
+        raise InputError(
+            f"{method} cannot be asked for the pairs of an array: take a steered network such as {DEFAULT}, or phat"
+        )
+    return network
+
+
+def checked_pairs(geometry: Geometry, pairs: Pairs | None) -> list[tuple[int, int]]:
+    if pairs is None:
+        return geometry.pairs
+    chosen = [(int(i), int(j)) for i, j in pairs]
+    for i, j in chosen:
+        if i == j or not (0 <= i < len(geometry) and 0 <= j < len(geometry)):
+            raise InputError(
+                f"there is no pair {i}-{j} of {geometry.name}: its microphones are 0 to {len(geometry) - 1}"
+            )
+    if not chosen or len({frozenset(pair) for pair in chosen}) < len(chosen):
+        raise InputError("pairs of microphones: give at least one, and none of them twice")
+    return chosen
+
+
+def wrong_channels(name: str, count: int | None, geometry: Geometry) -> str:
+    """The sentence about a recording whose channels are not the microphones."""
+    if count is None:
+        return f"{name} does not fit {geometry.name}: expected ({len(geometry)}, samples), a row for each microphone"
+    channels = f"{count} channel{'s' if count != 1 else ''}"
+    pick = ": pick those that are its microphones, in their order (--channels)" if count > len(geometry) else ""
+    return f"{name} has {channels}; {geometry.name} has {len(geometry)} microphones{pick}"
+
+
+def _log_softmax(logits: Floats32) -> Floats32:
+    """Shape: (T, L) -> same"""
+    values = np.ascontiguousarray(logits, np.float64)
+    values -= values.max(axis=-1, keepdims=True)
+    return np.asarray(values - np.log(np.exp(values).sum(axis=-1, keepdims=True)), np.float32)
