@@ -49,7 +49,7 @@ def measure_moments(
     for count, (first, second) in enumerate(geometry.pairs):
         reach = (geometry.spacing(first, second) + 4 * tolerance) / speed_of_sound + latest
         frame = _FRAME if str(method) in CLASSICAL else None
-        estimator = DelayEstimator(method, max_delay=reach, frame=frame, hop=0.064, threads=1)
+        estimator = DelayEstimator(method, max_delay=reach, frame=frame, hop=_FRAME / 2, threads=1)
         answer = estimator(recording.pick([first, second]), curve=False)
         times = answer.times
         known = np.isfinite(answer.delay_seconds) & (answer.confidence >= UNSURE)

@@ -5,15 +5,20 @@ delays of all pairs give one arrival time per channel; the closest plane wave is
 the microphones and in every other. The length of u is held to 1, or to at most 1 for arrays that are flat or straight
 and cannot see all of it: without that, four microphones in space would fit in any order.
 
+Sources are not far from microphones that are metres apart. For these, the closest wave is looked up in a library of
+spherical ones (`arrays.wavefronts`), from places all around and among them.
+
 Some orders are as good as the given one for every direction (turning or mirroring a square). They are no finding.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations, permutations
 
 import numpy as np
 
 from qkgcc.arrays import Geometry
+from qkgcc.arrays.wavefronts import arrivals, sphere
 from qkgcc.lags import Floats, Track
 
 MISFIT = (16e-6, 0.03)
@@ -25,7 +30,13 @@ BETTER = 3.0
 _CLOSURE = 95e-6  # seconds by which the delays around a triangle may miss
 _BLOCKS = 3  # that are needed
 _ALL_ORDERS = 6  # microphones; of more than that, orders are searched step by step
+_WIDE = 1.0  # metres across, from which sources are taken to be near
+_DIRECTIONS, _DISTANCES = 800, (0.15, 0.3, 0.45, 0.6, 0.8, 1.0, 1.4, 2.0, 4.0)  # of the library; in sizes of the array
+_MOST = 20  # blocks that are compared with it
 _STARTS = 6  # orders that such a search begins with, where the given one does not fit
+
+Waves = Callable[[Floats, Floats], Floats]
+"""From arrival times of blocks, and microphones in an order, to those of the closest waves."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +66,22 @@ def measure_order(
     if len(times) < _BLOCKS:
         return None
     positions = geometry.microphones[channels]
+    wide = geometry.aperture > _WIDE
+    waves = _Library(positions, speed_of_sound) if wide else _Plane(speed_of_sound)
+    if wide:
+        times = times[:: -(-len(times) // _MOST)]
+
+    def error_of(times: Floats, positions: Floats) -> float:
+        left = times - waves(times, positions)
+        return float(np.median(np.sqrt(np.mean(left**2, axis=1))))
+
     tried = [tuple(range(len(channels)))]
     if len(channels) <= _ALL_ORDERS:
         tried = sorted(permutations(range(len(channels))), key=_moved)
-    errors = [plane_wave_error(times, positions[list(order)], speed_of_sound) for order in tried]
+    errors = [error_of(times, positions[list(order)]) for order in tried]
     crossing = geometry.aperture / speed_of_sound
     if len(channels) > _ALL_ORDERS and errors[0] >= _misfit(crossing):
-        searched = _search(times, positions, speed_of_sound)
+        searched = _search(times, positions, waves, error_of)
         tried += sorted(searched, key=_moved)
         errors += [searched[order] for order in tried[1:]]
     # Equally good orders: the one that moves the fewest channels.
@@ -89,10 +109,34 @@ def arrival_times(tracks: dict[tuple[int, int], Track], channels: list[int]) -> 
     return np.array(rows).reshape(-1, len(channels))
 
 
-def plane_wave_error(times: Floats, positions: Floats, speed_of_sound: float) -> float:
-    """RMS over the channels, median over the blocks, of what a plane wave leaves unexplained, in seconds."""
-    left = times - plane_waves(times, positions, speed_of_sound)
-    return float(np.median(np.sqrt(np.mean(left**2, axis=1))))
+class _Library:
+    """Spherical waves around and among microphones."""
+
+    def __init__(self, positions: Floats, speed_of_sound: float) -> None:
+        self._positions = positions
+        centred = positions - positions.mean(axis=0)
+        size = float(np.linalg.norm(centred, axis=1).max())
+        nearness = np.concatenate([[0.0], 1 / (size * np.array(_DISTANCES))])
+        directions = sphere(_DIRECTIONS)
+        waves = arrivals(centred, np.tile(directions, (len(nearness), 1)), np.repeat(nearness, _DIRECTIONS))
+        self._waves = (waves - waves.mean(axis=1, keepdims=True)) / speed_of_sound
+
+    def __call__(self, times: Floats, positions: Floats) -> Floats:
+        """The waves closest to those of the blocks, for these microphones in another order. Shape: as `plane_waves`"""
+        order = [int((self._positions == place).all(axis=1).argmax()) for place in positions]
+        waves = self._waves[:, order]
+        best = ((waves**2).sum(axis=1) - 2 * times @ waves.T).argmin(axis=1)
+        return np.asarray(waves[best])
+
+
+class _Plane:
+    """The waves of far sources."""
+
+    def __init__(self, speed_of_sound: float) -> None:
+        self._speed = speed_of_sound
+
+    def __call__(self, times: Floats, positions: Floats) -> Floats:
+        return plane_waves(times, positions, self._speed)
 
 
 def plane_waves(times: Floats, positions: Floats, speed_of_sound: float) -> Floats:
@@ -116,7 +160,9 @@ def plane_waves(times: Floats, positions: Floats, speed_of_sound: float) -> Floa
     return np.asarray(direction @ design.T)
 
 
-def _search(times: Floats, positions: Floats, speed_of_sound: float) -> dict[tuple[int, ...], float]:
+def _search(
+    times: Floats, positions: Floats, waves: Waves, error_of: Callable[[Floats, Floats], float]
+) -> dict[tuple[int, ...], float]:
     """Orders of many microphones that fit, with their errors, from a few that they are reached from step by step.
 
     A step gives each channel the microphone whose arrival times are the closest to its own, all at once (the assignment
@@ -127,14 +173,14 @@ def _search(times: Floats, positions: Floats, speed_of_sound: float) -> dict[tup
     found: dict[tuple[int, ...], float] = {}
     for start in range(_STARTS):
         order = tuple(range(count)) if start == 0 else tuple(int(i) for i in rng.permutation(count))
-        error = plane_wave_error(times, positions[list(order)], speed_of_sound)
+        error = error_of(times, positions[list(order)])
         while True:
-            assigned = _assigned(times, positions, order, speed_of_sound)
+            assigned = _assigned(times, positions, order, waves)
             steps = [assigned] if assigned != order else []
-            errors = [plane_wave_error(times, positions[list(step)], speed_of_sound) for step in steps]
+            errors = [error_of(times, positions[list(step)]) for step in steps]
             if not errors or min(errors) >= error:
                 steps = [_exchanged(order, i, j) for i, j in combinations(range(count), 2)]
-                errors = [plane_wave_error(times, positions[list(step)], speed_of_sound) for step in steps]
+                errors = [error_of(times, positions[list(step)]) for step in steps]
             best = int(np.argmin(errors))
             if errors[best] >= 0.999 * error:
                 break
@@ -143,12 +189,12 @@ def _search(times: Floats, positions: Floats, speed_of_sound: float) -> dict[tup
     return found
 
 
-def _assigned(times: Floats, positions: Floats, order: tuple[int, ...], speed_of_sound: float) -> tuple[int, ...]:
+def _assigned(times: Floats, positions: Floats, order: tuple[int, ...], waves: Waves) -> tuple[int, ...]:
     """The order in which channels lie closest to the waves that fit in the given one."""
     from scipy.optimize import linear_sum_assignment
 
     expected = np.empty_like(times)
-    expected[:, list(order)] = plane_waves(times, positions[list(order)], speed_of_sound)  # by microphone
+    expected[:, list(order)] = waves(times, positions[list(order)])  # by microphone
     cost = ((times[:, :, None] - expected[:, None]) ** 2).sum(axis=0)
     return tuple(int(i) for i in linear_sum_assignment(cost)[1])
 
