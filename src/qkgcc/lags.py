@@ -103,13 +103,31 @@ def find_line(part: Excerpt, first: int, second: int, plausible: float) -> Line 
     return line if dominance >= _DOMINANCE else None
 
 
-def track(part: Excerpt, first: int, second: int, reach: float, line: Line | None = None, pairs: int = 1) -> Track:
-    """Delays within `reach` seconds of the line. With many `pairs` to do, each gets fewer blocks."""
+def track(
+    part: Excerpt,
+    first: int,
+    second: int,
+    reach: float,
+    line: Line | None = None,
+    pairs: int = 1,
+    *,
+    block: float = _BLOCK,
+    centres: Floats | None = None,
+) -> Track:
+    """Delays within `reach` seconds of the line. With many `pairs` to do, each gets fewer blocks.
+
+    Args:
+        block: seconds.
+        centres: of the blocks, in seconds; by default they are spread evenly.
+    """
     line = line or Line()
     rate, total = part.rate, part.samples.shape[1]
-    length = min(round(_BLOCK * rate), total)
-    most = max(40, min(_BLOCKS, 3000 // pairs))
-    starts = np.linspace(0, total - length, max(1, min(most, 2 * (total - length) // length + 1))).astype(int)
+    length = min(round(block * rate), total)
+    if centres is None:
+        most = max(40, min(_BLOCKS, 3000 // pairs))
+        starts = np.linspace(0, total - length, max(1, min(most, 2 * (total - length) // length + 1))).astype(int)
+    else:
+        starts = np.clip(np.round(centres * rate).astype(int) - length // 2, 0, total - length)
     times = (starts + length / 2) / rate
     shifts = np.round(line.at(times) * rate).astype(int)
     samples = max(2, round(reach * rate))

@@ -33,11 +33,16 @@ _BANDS = (100.0, 500.0, 1500.0, 3500.0, 7000.0)  # Hz, edges of its four bands
 _SEGMENT, _SEGMENTS = 30.0, 24  # seconds of the first recording that are looked for in another, and how many at most
 _FOUND = 6.5  # height of a peak of the envelopes' correlation over its noise; of 100,000 values of noise: 4.8
 _RIVALS = 4  # places at which a segment may be found, and lines that are tried
+_COMPARABLE = 0.9  # of what speaks for the first line, for another to be tried
 _TOLERANCE = 0.03  # seconds within which segments agree
 _REACH = (0.06, 0.02)  # seconds around the line of the envelopes, and around that of the first look: 7 m
+_ENOUGH = 12  # clear seconds
+_ABRUPT, _APART = 0.03, 0.25  # seconds around a sound that begins abruptly, and between two of them
+_HIGH = 6.0  # height of the peak of such a sound; noise has 4
 _GAP = 60e-6  # seconds between the delays of two places
 _PLACE = 3  # delays that make a place
 _SHORTEST = 10.0  # seconds between the first and the last delay, for a drift
+_CLAPS = 2e-4  # seconds within which few delays have to agree on a line
 _BATCHES = 10
 _RESOLUTION = 10e-6  # seconds that a delay is uncertain by at least: a sixth of a sample at 16 kHz
 _MOVED = 200e-6  # seconds by which delays of one place scatter when it is none
@@ -146,8 +151,8 @@ def synchronise(
         clock = next((clock for clock in tried if clock is not None), None)
         if clock is None:
             raise InputError(
-                f"no sound of {recordings[0].name} is found in {recording.name}: they need a clap, or some seconds of "
-                "speech, that both heard"
+                f"no sound of {recordings[0].name} is found in {recording.name} at a clear delay: they need claps near "
+                "to both, or half a minute of speech from one place, that both heard well"
             )
         clock = replace(clock, name=recording.name)
         if distances is not None:
@@ -212,9 +217,13 @@ def _coarse(first: Floats, other: Floats) -> list[Line]:
             peaks.append(((start + length / 2) * _HOP, lag * _HOP, float(height)))
             curve[np.arange(best - near, best + near + 1) % size] = 0
     lines: list[Line] = []
+    most = 0.0
     while peaks and len(lines) < _RIVALS:
         times, lags, heights = (np.array(column) for column in zip(*peaks, strict=True))
         line, chosen = consensus(times, lags, heights, _TOLERANCE)
+        most = most or float(heights[chosen].sum())
+        if heights[chosen].sum() < _COMPARABLE * most:  # claps at equal intervals fit when shifted by one, nearly
+            break
         lines.append(line)
         peaks = [peak for peak, gone in zip(peaks, chosen, strict=True) if not gone]
     return lines
@@ -223,6 +232,7 @@ def _coarse(first: Floats, other: Floats) -> list[Line]:
 def _measure(first: npt.NDArray[np.float32], other: npt.NDArray[np.float32], rate: int, coarse: Line) -> Clock | None:
     """None: nothing is clear around that line."""
     line, column = coarse, 0
+    fit: Clock | None = None
     for look, reach in enumerate(_REACH):
         # The second look is at a recording on the first one's clock, in which no delay moves within a block.
         begin = max(0, int(line.offset * rate))
@@ -237,8 +247,8 @@ def _measure(first: npt.NDArray[np.float32], other: npt.NDArray[np.float32], rat
             moved = _cut(other, begin - shift, end - shift)
             rest = Line(line.offset + line.slope * begin / rate - shift / rate, line.slope)
         part = Excerpt(begin / rate, rate, np.stack([first[begin:end], moved.astype(np.float32)]))
-        followed = track(part, 0, 1, reach, rest)
-        column = int(np.argmax((followed.heights * followed.clear).sum(axis=0)))
+        followed = _followed(part, reach, rest)
+        column = _upright(followed)
         if not followed.clear[:, column].any():
             return None
         # Back on the first recording's time and on the whole delay.
@@ -246,12 +256,51 @@ def _measure(first: npt.NDArray[np.float32], other: npt.NDArray[np.float32], rat
         times = followed.times + part.start
         delays = followed.delays + base.at(times)[:, None]
         fit = _fit(Track(times, delays, followed.heights, followed.clear), column, rate)
+        if fit is None:
+            return None
         line = Line(fit.offset, fit.drift or 0.0)
-    return replace(fit, inverted=column == 1)
+    return None if fit is None else replace(fit, inverted=column == 1)
 
 
-def _fit(followed: Track, column: int, rate: int) -> Clock:
-    """A line through most of the clear delays, or through parallel ones."""
+def _followed(part: Excerpt, reach: float, line: Line) -> Track:
+    """Delays of seconds; or, where few of these are clear (claps, a walk), of the sounds that begin most abruptly."""
+    seconds = track(part, 0, 1, reach, line)
+    if seconds.clear[:, _upright(seconds)].sum() >= _ENOUGH:
+        return seconds
+    # So short that the direct sound is most of it. Reflections rival it even so: which peaks are right, the line says.
+    centres = _onsets(part.samples[0], part.rate) + _ABRUPT / 6
+    onsets = track(part, 0, 1, max(reach, _REACH[0]), line, block=_ABRUPT, centres=centres)
+    onsets = replace(onsets, clear=onsets.heights >= _HIGH)
+    counts = [one.clear[:, _upright(one)].sum() for one in (seconds, onsets)]
+    return onsets if counts[1] > counts[0] else seconds
+
+
+def _upright(followed: Track) -> int:
+    """The column of a track that is clearer: 1 where one recorder is the inverse of the other."""
+    return int(np.argmax((followed.heights * followed.clear).sum(axis=0)))
+
+
+def _onsets(samples: npt.NDArray[np.float32], rate: int) -> Floats:
+    """Seconds at which the power rises most, a block apart from each other. Shape: (n,) -> (up to 240,)"""
+    hop = round(_HOP * rate)
+    count = len(samples) // hop
+    power = np.square(samples[: count * hop], dtype=np.float64).reshape(count, hop).mean(axis=1)
+    total = np.concatenate([[0.0], np.cumsum(power)])
+    place = np.arange(count)
+    after = total[np.minimum(place + 5, count)] - total[place]
+    before = total[place] - total[np.maximum(place - 20, 0)]
+    rise = after / (before / 4 + 0.05 * power.mean() + 1e-20) * (after > 0)
+    found: list[int] = []
+    apart = round(_APART / _HOP)
+    while len(found) < 240 and rise.max() > 0:
+        best = int(rise.argmax())
+        found.append(best)
+        rise[max(0, best - apart) : best + apart + 1] = 0
+    return np.sort(np.array(found, dtype=np.float64)) * _HOP + _HOP
+
+
+def _fit(followed: Track, column: int, rate: int) -> Clock | None:
+    """A line through most of the clear delays, or through parallel ones; None where few do not agree on any."""
     clear = followed.clear[:, column]
     times, delays = followed.times[clear], followed.delays[clear, column]
     span = float(np.ptp(times))
@@ -264,7 +313,11 @@ def _fit(followed: Track, column: int, rate: int) -> Clock:
         elif drift is not None:
             slope = drift.line.slope
         else:
-            slope = consensus(times, delays, np.ones(len(times)), 5e-4)[0].slope
+            line, agreed = consensus(times, delays, np.ones(len(times)), _CLAPS)
+            # Two delays make any line; of more, most have to lie on it.
+            if len(times) > 2 and agreed.mean() < 0.7:
+                return None
+            slope = line.slope
     for _ in range(5 if span >= _SHORTEST else 1):
         # Of somebody who walks, every place is one of the same way.
         place = np.zeros(len(times), dtype=np.int64) if walked else _places(delays - slope * times)

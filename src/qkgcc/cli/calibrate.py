@@ -46,9 +46,10 @@ def offsets(
 ) -> None:
     """Find when recorders were started and how far their clocks run apart, from a clap or from speech.
 
-    Offsets are positive where a recorder was started later than the first, drifts where its clock is slower. `--write`
-    makes one WAV of 32-bit floats for each recorder, of the part that all have in common: shifted, resampled by the
-    drift, at the sample rate of the first.
+    Clap near to all of them, at most a metre away in a reverberant room, or let somebody talk who stays at one place;
+    at the beginning and at the end, so that a drift shows. Offsets are positive where a recorder was started later than
+    the first, drifts where its clock is slower. `--write` makes one WAV of 32-bit floats for each recorder, of the part
+    that all have in common: shifted, resampled by the drift, at the sample rate of the first.
 
     Examples:
 
