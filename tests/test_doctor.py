@@ -255,6 +255,21 @@ def test_of_many_microphones_two_that_were_exchanged_are_found(noise: Array) -> 
     assert (finding.code, finding.channels) == ("swapped-channels", (0, 3))
 
 
+@pytest.mark.parametrize("order", [(2, 0, 1, 3, 4, 5, 6, 7), (7, 2, 5, 0, 1, 6, 3, 4), (0, 1, 2, 4, 5, 6, 7, 3)])
+def test_any_order_of_eight_microphones_is_found(order: tuple[int, ...], noise: Array) -> None:
+    rng = np.random.default_rng(2)
+    eight = Geometry(rng.uniform(-0.15, 0.15, (8, 3)))
+    parts = np.split(noise[0, : 6 * RATE], 3)
+    ways = np.array([[0.2, -0.7, 0.4], [0.9, 0.3, -0.1], [-0.3, 0.5, 0.8]])
+    x = np.concatenate([plane_wave(part, eight, way) for part, way in zip(parts, ways, strict=True)], axis=1)
+    x += 1e-3 * rng.standard_normal(x.shape)
+    (finding,) = examine(x[list(order)], geometry=eight).findings
+    assert finding.code == "swapped-channels"
+    for channel, microphone in enumerate(order):
+        said = f"channel {channel} is microphone {microphone}" in finding.seen
+        assert said == (channel != microphone)
+
+
 def test_positions_that_are_too_close_together_are_found() -> None:
     x, geometry = array_of_four()
     assert "outside-spacing" in codes(examine(x, geometry=Geometry(geometry.microphones / 3)))

@@ -28,6 +28,7 @@ import numpy as np
 
 from qkgcc.arrays.geometry import Geometry
 from qkgcc.errors import InputError
+from qkgcc.files import write_whole
 
 UNITS = {"m": 1.0, "cm": 0.01, "mm": 0.001}
 AXES = {"front": (0, 1), "back": (0, -1), "left": (1, 1), "right": (1, -1), "up": (2, 1), "down": (2, -1)}
@@ -59,6 +60,21 @@ def read_geometry(path: str | Path) -> Geometry:
         return Geometry(positions, path.stem)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def write_geometry(geometry: Geometry, path: str | Path) -> Path:
+    """A geometry as `read_geometry` reads it: TOML, or CSV where the name ends so, in metres."""
+    path = Path(path)
+    axes = ("front", "left", "up")
+    rows = [[round(float(x), 6) + 0.0 for x in place] for place in geometry.microphones]
+    if path.suffix.lower() == ".csv":
+        lines = [",".join(f"{axis}_m" for axis in axes), *(",".join(map(str, row)) for row in rows)]
+    elif path.suffix.lower() == ".toml":
+        quoted = ", ".join(f'"{axis}"' for axis in axes)
+        lines = ['units = "m"', f"axes = [{quoted}]", "microphones = [", *(f"  {row}," for row in rows), "]"]
+    else:
+        raise InputError(f"cannot write a geometry to {path}: expected a name that ends in .toml or .csv")
+    return write_whole(path, lambda target: target.write_text("\n".join(lines) + "\n", encoding="utf-8"))
 
 
 def _places(path: Path, axes: Any) -> list[tuple[int, int]]:

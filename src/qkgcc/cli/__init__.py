@@ -1,8 +1,8 @@
-"""The command line: `qkgcc estimate`, `listen`, `evaluate`, `explain`, `doctor`, `locate`, `array`, `methods` and
-`demo` for recordings; `simulate`, `data`, `train`, `export` and `reproduce` for making models.
+"""The command line: `qkgcc estimate`, `listen`, `locate`, `evaluate`, `explain`, `doctor`, `array`, `calibrate`, `methods`
+and `demo` for recordings; `simulate`, `data`, `train`, `export` and `reproduce` for making models.
 
-Exit codes: 0 done; 1 done, but some of several inputs failed (or `doctor` found something); 2 nothing could be done;
-130 interrupted.
+Exit codes: 0 done; 1 done, but some of several inputs failed (or `doctor` found something, or `calibrate` could not
+determine something); 2 nothing could be done; 130 interrupted.
 """
 
 import io
@@ -15,6 +15,7 @@ import typer
 
 from qkgcc.cli import (
     array,
+    calibrate,
     data,
     demo,
     doctor,
@@ -55,6 +56,7 @@ for command in (
     reproduce.reproduce,
 ):
     app.command()(command)
+app.add_typer(calibrate.app, name="calibrate")
 app.add_typer(data.app, name="data")
 
 

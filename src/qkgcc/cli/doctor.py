@@ -31,7 +31,8 @@ def doctor(
         Side | None, typer.Option(help="Where the source was, the first channel being the left microphone.")
     ] = None,
     geometry: Annotated[
-        str | None, typer.Option(help="Microphone positions for their order: what `qkgcc array` takes.")
+        str | None,
+        typer.Option("--array", "--geometry", help="Microphone positions for their order: what `qkgcc array` takes."),
     ] = None,
     rate: Annotated[int | None, typer.Option(help="The sample rate it should have.")] = None,
     other: Other = None,
@@ -52,6 +53,8 @@ def doctor(
     * `qkgcc doctor talk.wav --expect left`
 
     * `qkgcc doctor left.wav --with right.wav`
+
+    * `qkgcc doctor meeting.wav --array respeaker4`
     """
     from qkgcc.arrays import array
     from qkgcc.doctor import diagnose

@@ -17,9 +17,10 @@ from qkgcc.doctor.levels import active_level, dc_offsets, dead_channels, low_lev
 from qkgcc.doctor.order import measure_order
 from qkgcc.doctor.pairs import in_step, offset_and_drift, study_pairs
 from qkgcc.doctor.setup import Setup
-from qkgcc.doctor.survey import Excerpt, Floats, decibels, excerpt, survey
+from qkgcc.doctor.survey import decibels, excerpt, survey
 from qkgcc.doctor.wiring import clear_delays, inverted_polarity, outside_spacing, surplus, wrong_order, wrong_side
 from qkgcc.errors import InputError
+from qkgcc.lags import Excerpt, Floats
 
 
 def diagnose(

@@ -10,7 +10,8 @@ import numpy as np
 import scipy.fft
 
 from qkgcc.doctor.findings import Finding, each
-from qkgcc.doctor.survey import Excerpt, Floats, decibels
+from qkgcc.doctor.survey import decibels
+from qkgcc.lags import Excerpt, Floats
 
 PROMINENCE = 15.0
 """dB that a line stands out of the floor around it. With twelve made-up mains frequencies from 45 to 80 Hz, none of 364

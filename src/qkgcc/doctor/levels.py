@@ -3,7 +3,8 @@
 import numpy as np
 
 from qkgcc.doctor.findings import Finding, each, named
-from qkgcc.doctor.survey import SILENCE, Floats, Survey, decibels
+from qkgcc.doctor.survey import SILENCE, Survey, decibels
+from qkgcc.lags import Floats
 
 DEAD = 50.0
 """dB below the loudest channel. Clean: 11 at most (behind a head)."""

@@ -5,17 +5,21 @@ delays of all pairs give one arrival time per channel; the closest plane wave is
 the microphones and in every other. The length of u is held to 1, or to at most 1 for arrays that are flat or straight
 and cannot see all of it: without that, four microphones in space would fit in any order.
 
+Sources are not far from microphones that are metres apart. For these, the closest wave is looked up in a library of
+spherical ones (`arrays.wavefronts`), from places all around and among them.
+
 Some orders are as good as the given one for every direction (turning or mirroring a square). They are no finding.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations, permutations
 
 import numpy as np
 
 from qkgcc.arrays import Geometry
-from qkgcc.doctor.lags import Track
-from qkgcc.doctor.survey import Floats
+from qkgcc.arrays.wavefronts import arrivals, sphere
+from qkgcc.lags import Floats, Track
 
 MISFIT = (16e-6, 0.03)
 """RMS error of the given order from which another is preferred: seconds, and a share of the time across the array.
@@ -25,7 +29,14 @@ BETTER = 3.0
 
 _CLOSURE = 95e-6  # seconds by which the delays around a triangle may miss
 _BLOCKS = 3  # that are needed
-_ALL_ORDERS = 6  # microphones; of more than that only exchanges of two are tried
+_ALL_ORDERS = 6  # microphones; of more than that, orders are searched step by step
+_WIDE = 1.0  # metres across, from which sources are taken to be near
+_DIRECTIONS, _DISTANCES = 800, (0.15, 0.3, 0.45, 0.6, 0.8, 1.0, 1.4, 2.0, 4.0)  # of the library; in sizes of the array
+_MOST = 20  # blocks that are compared with it
+_STARTS = 6  # orders that such a search begins with, where the given one does not fit
+
+Waves = Callable[[Floats, Floats], Floats]
+"""From arrival times of blocks, and microphones in an order, to those of the closest waves."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +53,7 @@ class Order:
 
     @property
     def wrong(self) -> bool:
-        return self.given >= max(MISFIT[0], MISFIT[1] * self.crossing, BETTER * self.best)
+        return self.given >= max(_misfit(self.crossing), BETTER * self.best)
 
 
 def measure_order(
@@ -55,20 +66,28 @@ def measure_order(
     if len(times) < _BLOCKS:
         return None
     positions = geometry.microphones[channels]
+    wide = geometry.aperture > _WIDE
+    waves = _Library(positions, speed_of_sound) if wide else _Plane(speed_of_sound)
+    if wide:
+        times = times[:: -(-len(times) // _MOST)]
+
+    def error_of(times: Floats, positions: Floats) -> float:
+        left = times - waves(times, positions)
+        return float(np.median(np.sqrt(np.mean(left**2, axis=1))))
+
     tried = [tuple(range(len(channels)))]
     if len(channels) <= _ALL_ORDERS:
         tried = sorted(permutations(range(len(channels))), key=_moved)
-    else:
-        for i, j in combinations(range(len(channels)), 2):
-            swap = list(tried[0])
-            swap[i], swap[j] = j, i
-            tried.append(tuple(swap))
-    errors = np.array([plane_wave_error(times, positions[list(order)], speed_of_sound) for order in tried])
-    # Equally good orders: the one that moves the fewest channels.
-    chosen = int(np.flatnonzero(errors <= 1.1 * errors.min() + 1e-6)[0])
-    microphones = tuple(channels[i] for i in tried[chosen])
+    errors = [error_of(times, positions[list(order)]) for order in tried]
     crossing = geometry.aperture / speed_of_sound
-    return Order(float(errors[0]), float(errors[chosen]), tuple(channels), microphones, len(times), crossing)
+    if len(channels) > _ALL_ORDERS and errors[0] >= _misfit(crossing):
+        searched = _search(times, positions, waves, error_of)
+        tried += sorted(searched, key=_moved)
+        errors += [searched[order] for order in tried[1:]]
+    # Equally good orders: the one that moves the fewest channels.
+    chosen = int(np.flatnonzero(np.array(errors) <= 1.1 * min(errors) + 1e-6)[0])
+    microphones = tuple(channels[i] for i in tried[chosen])
+    return Order(errors[0], errors[chosen], tuple(channels), microphones, len(times), crossing)
 
 
 def arrival_times(tracks: dict[tuple[int, int], Track], channels: list[int]) -> Floats:
@@ -90,8 +109,38 @@ def arrival_times(tracks: dict[tuple[int, int], Track], channels: list[int]) -> 
     return np.array(rows).reshape(-1, len(channels))
 
 
-def plane_wave_error(times: Floats, positions: Floats, speed_of_sound: float) -> float:
-    """RMS over the channels, median over the blocks, of what a plane wave leaves unexplained, in seconds.
+class _Library:
+    """Spherical waves around and among microphones."""
+
+    def __init__(self, positions: Floats, speed_of_sound: float) -> None:
+        self._positions = positions
+        centred = positions - positions.mean(axis=0)
+        size = float(np.linalg.norm(centred, axis=1).max())
+        nearness = np.concatenate([[0.0], 1 / (size * np.array(_DISTANCES))])
+        directions = sphere(_DIRECTIONS)
+        waves = arrivals(centred, np.tile(directions, (len(nearness), 1)), np.repeat(nearness, _DIRECTIONS))
+        self._waves = (waves - waves.mean(axis=1, keepdims=True)) / speed_of_sound
+
+    def __call__(self, times: Floats, positions: Floats) -> Floats:
+        """The waves closest to those of the blocks, for these microphones in another order. Shape: as `plane_waves`"""
+        order = [int((self._positions == place).all(axis=1).argmax()) for place in positions]
+        waves = self._waves[:, order]
+        best = ((waves**2).sum(axis=1) - 2 * times @ waves.T).argmin(axis=1)
+        return np.asarray(waves[best])
+
+
+class _Plane:
+    """The waves of far sources."""
+
+    def __init__(self, speed_of_sound: float) -> None:
+        self._speed = speed_of_sound
+
+    def __call__(self, times: Floats, positions: Floats) -> Floats:
+        return plane_waves(times, positions, self._speed)
+
+
+def plane_waves(times: Floats, positions: Floats, speed_of_sound: float) -> Floats:
+    """The arrival times of the plane waves closest to those of the blocks. Shape: (B, M), (M, 3) -> (B, M)
 
     The constrained least squares fit has the form (A'A + l) u = A't; |u| falls as l grows, so l is found by bisection.
     """
@@ -108,8 +157,56 @@ def plane_wave_error(times: Floats, positions: Floats, speed_of_sound: float) ->
             long = (np.square(target / (scale + middle[:, None]))).sum(axis=1) > 1
         low, high = np.where(long, middle, low), np.where(long, high, middle)
     direction = target / (scale + high[:, None])
-    left = times - direction @ design.T
-    return float(np.median(np.sqrt(np.mean(left**2, axis=1))))
+    return np.asarray(direction @ design.T)
+
+
+def _search(
+    times: Floats, positions: Floats, waves: Waves, error_of: Callable[[Floats, Floats], float]
+) -> dict[tuple[int, ...], float]:
+    """Orders of many microphones that fit, with their errors, from a few that they are reached from step by step.
+
+    A step gives each channel the microphone whose arrival times are the closest to its own, all at once (the assignment
+    problem), or, where that changes nothing, exchanges the two channels that gain most.
+    """
+    rng = np.random.default_rng(0)
+    count = len(positions)
+    found: dict[tuple[int, ...], float] = {}
+    for start in range(_STARTS):
+        order = tuple(range(count)) if start == 0 else tuple(int(i) for i in rng.permutation(count))
+        error = error_of(times, positions[list(order)])
+        while True:
+            assigned = _assigned(times, positions, order, waves)
+            steps = [assigned] if assigned != order else []
+            errors = [error_of(times, positions[list(step)]) for step in steps]
+            if not errors or min(errors) >= error:
+                steps = [_exchanged(order, i, j) for i, j in combinations(range(count), 2)]
+                errors = [error_of(times, positions[list(step)]) for step in steps]
+            best = int(np.argmin(errors))
+            if errors[best] >= 0.999 * error:
+                break
+            order, error = steps[best], errors[best]
+        found[order] = error
+    return found
+
+
+def _assigned(times: Floats, positions: Floats, order: tuple[int, ...], waves: Waves) -> tuple[int, ...]:
+    """The order in which channels lie closest to the waves that fit in the given one."""
+    from scipy.optimize import linear_sum_assignment
+
+    expected = np.empty_like(times)
+    expected[:, list(order)] = waves(times, positions[list(order)])  # by microphone
+    cost = ((times[:, :, None] - expected[:, None]) ** 2).sum(axis=0)
+    return tuple(int(i) for i in linear_sum_assignment(cost)[1])
+
+
+def _exchanged(order: tuple[int, ...], i: int, j: int) -> tuple[int, ...]:
+    changed = list(order)
+    changed[i], changed[j] = order[j], order[i]
+    return tuple(changed)
+
+
+def _misfit(crossing: float) -> float:
+    return max(MISFIT[0], MISFIT[1] * crossing)
 
 
 def _moved(order: tuple[int, ...]) -> int:

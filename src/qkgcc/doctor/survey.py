@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.audio import Recording, Samples, framed, resampled
-
-Floats = npt.NDArray[np.float64]
+from qkgcc.lags import Excerpt, Floats
 
 FRAME = 0.05
 """Seconds of a frame whose power is kept."""
@@ -51,21 +50,6 @@ class Survey:
         joint = (self.power[:, channels] / np.where(mean > 0, mean, 1)).mean(axis=1)
         loud: npt.NDArray[np.bool_] = joint >= max(0.1 * float(np.quantile(joint, 0.95)), np.finfo(float).tiny)
         return loud
-
-
-@dataclass(frozen=True, eq=False)
-class Excerpt:
-    """The part of a recording that is studied closely."""
-
-    start: float
-    """Seconds from the beginning of the recording."""
-    rate: int
-    samples: npt.NDArray[np.float32]
-    """(M, n), without the constant offset."""
-
-    @property
-    def seconds(self) -> float:
-        return float(self.samples.shape[1] / self.rate)
 
 
 def survey(recording: Recording) -> Survey:

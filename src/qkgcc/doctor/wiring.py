@@ -3,10 +3,9 @@
 import numpy as np
 
 from qkgcc.doctor.findings import Finding, named
-from qkgcc.doctor.lags import Track
 from qkgcc.doctor.order import Order
 from qkgcc.doctor.setup import Setup
-from qkgcc.doctor.survey import Floats
+from qkgcc.lags import Floats, Track
 
 INVERTED = (-0.16, -2.5)
 """Surplus of the upright over the inverted peaks: as a share of both, and in multiples of its noise. Clean: -0.06 and

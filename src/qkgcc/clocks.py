@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.doctor.lags import Line, Track
-from qkgcc.doctor.survey import Floats
+from qkgcc.lags import Floats, Line, Track
 
 DRIFT = 14e-6
 """Seconds per second. Must be found: 20e-6 over 30 s."""
@@ -40,10 +39,13 @@ class Drift:
     """Largest difference of the slope in a third of the recording from that of the whole."""
 
     @property
+    def agreed(self) -> bool:
+        """Whether enough pairs of delays have this slope, whatever it is, and every third of the recording has it."""
+        return self.share >= _SHARE and self.uneven <= _UNEVEN[0] + _UNEVEN[1] * abs(self.line.slope)
+
+    @property
     def steady(self) -> bool:
-        slope = abs(self.line.slope)
-        even = self.uneven <= _UNEVEN[0] + _UNEVEN[1] * slope
-        return slope >= DRIFT and self.gathered >= GATHERED and self.share >= _SHARE and even
+        return abs(self.line.slope) >= DRIFT and self.gathered >= GATHERED and self.agreed
 
 
 def measure_drift(track: Track, column: int) -> Drift | None:

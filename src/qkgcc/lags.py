@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.fft
 
-from qkgcc.doctor.survey import Excerpt, Floats
+Floats = npt.NDArray[np.float64]
 
 BAND = (100.0, 7200.0)
 """Hz that count."""
@@ -29,6 +29,21 @@ _SINGLE = (8.0, 1.9)  # height and dominance asked of a single piece; clean 2 s 
 _BLOCK, _BLOCKS = 1.0, 240  # seconds, and how many at most, of a track
 _CLEAR = (8.0, 0.7)  # height, and runner-up over it: 95 % of such delays in reverberant speech are right
 _TAPER = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Excerpt:
+    """The part of a recording that is studied closely."""
+
+    start: float
+    """Seconds from the beginning of the recording."""
+    rate: int
+    samples: npt.NDArray[np.float32]
+    """(M, n), without the constant offset."""
+
+    @property
+    def seconds(self) -> float:
+        return float(self.samples.shape[1] / self.rate)
 
 
 @dataclass(frozen=True)
@@ -78,7 +93,7 @@ def find_line(part: Excerpt, first: int, second: int, plausible: float) -> Line 
     found = height >= _FOUND
     if not found.any():
         return None
-    line, on_line = _consensus(times[found], lags[found], height[found], plausible / 2)
+    line, on_line = consensus(times[found], lags[found], height[found], plausible / 2)
     outside = on_line & (np.abs(lags[found]) > plausible)
     if not outside.any() or 2 * on_line.sum() <= found.sum():
         return None
@@ -88,13 +103,31 @@ def find_line(part: Excerpt, first: int, second: int, plausible: float) -> Line 
     return line if dominance >= _DOMINANCE else None
 
 
-def track(part: Excerpt, first: int, second: int, reach: float, line: Line | None = None, pairs: int = 1) -> Track:
-    """Delays within `reach` seconds of the line. With many `pairs` to do, each gets fewer blocks."""
+def track(
+    part: Excerpt,
+    first: int,
+    second: int,
+    reach: float,
+    line: Line | None = None,
+    pairs: int = 1,
+    *,
+    block: float = _BLOCK,
+    centres: Floats | None = None,
+) -> Track:
+    """Delays within `reach` seconds of the line. With many `pairs` to do, each gets fewer blocks.
+
+    Args:
+        block: seconds.
+        centres: of the blocks, in seconds; by default they are spread evenly.
+    """
     line = line or Line()
     rate, total = part.rate, part.samples.shape[1]
-    length = min(round(_BLOCK * rate), total)
-    most = max(40, min(_BLOCKS, 3000 // pairs))
-    starts = np.linspace(0, total - length, max(1, min(most, 2 * (total - length) // length + 1))).astype(int)
+    length = min(round(block * rate), total)
+    if centres is None:
+        most = max(40, min(_BLOCKS, 3000 // pairs))
+        starts = np.linspace(0, total - length, max(1, min(most, 2 * (total - length) // length + 1))).astype(int)
+    else:
+        starts = np.clip(np.round(centres * rate).astype(int) - length // 2, 0, total - length)
     times = (starts + length / 2) / rate
     shifts = np.round(line.at(times) * rate).astype(int)
     samples = max(2, round(reach * rate))
@@ -156,11 +189,13 @@ def _peak(heights: Floats) -> tuple[float, float, float]:
     return place, float(heights[best]), float(rest.max())
 
 
-def _consensus(times: Floats, lags: Floats, weight: Floats, tolerance: float) -> tuple[Line, npt.NDArray[np.bool_]]:
+def consensus(times: Floats, lags: Floats, weight: Floats, tolerance: float) -> tuple[Line, npt.NDArray[np.bool_]]:
     """The line through most of the points, and which these are; flat where that serves as well."""
     candidates = [(float(lag), 0.0) for lag in lags]
     for i in range(len(times)):
         for j in range(i):
+            if times[i] == times[j]:
+                continue
             slope = float((lags[i] - lags[j]) / (times[i] - times[j]))
             if abs(slope) <= _STEEPEST:
                 candidates.append((float(lags[i] - slope * times[i]), slope))
@@ -171,5 +206,6 @@ def _consensus(times: Floats, lags: Floats, weight: Floats, tolerance: float) ->
     if slope[best] != 0 and chosen.sum() > 2:
         t, d = times[chosen], lags[chosen]
         upper = np.triu_indices(len(t), 1)
-        slope[best] = np.median((d[upper[0]] - d[upper[1]]) / (t[upper[0]] - t[upper[1]]))
+        apart = t[upper[0]] - t[upper[1]]
+        slope[best] = np.median((d[upper[0]] - d[upper[1]])[apart != 0] / apart[apart != 0])
     return Line(float(np.median(lags[chosen] - slope[best] * times[chosen])), float(slope[best])), chosen

@@ -1,0 +1,104 @@
+"""What a `PositionEstimator` answers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc.files import write_whole
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Position:
+    """Where a source is, and how well that is known. P pairs."""
+
+    place: Floats
+    """(3,) metres to the front, to the left and up."""
+    radii: Floats
+    """(3,) metres: semi-axes of the error ellipse, one standard deviation, the longest first; infinite: not known."""
+    axes: Floats
+    """(3, 3) a row of unit length for each of them."""
+    residuals: Floats
+    """(P,) seconds by which the delays of the pairs miss the place."""
+    used: npt.NDArray[np.bool_]
+    """(P,) which of the delays the place rests on; the others were outliers."""
+    solved: bool
+    remark: str | None = None
+    """What cannot be told, and what is known instead; None: nothing."""
+
+    @property
+    def rms(self) -> float:
+        """Seconds, of the residuals that count."""
+        return float(np.sqrt((self.residuals[self.used] ** 2).mean())) if self.used.any() else float("nan")
+
+
+@dataclass(frozen=True)
+class PositionBlock:
+    """The position within some seconds."""
+
+    start: float
+    end: float
+    frames: int
+    """That are no silence."""
+    position: Position | None
+    """None: silence."""
+
+
+@dataclass(frozen=True, eq=False)
+class PositionEstimate:
+    """Positions of a source in the whole recording and in its blocks."""
+
+    source: str
+    method: str
+    array: str
+    sample_rate: int
+    kind: str
+    """'posterior' or 'correlation'."""
+    pairs: tuple[tuple[int, int], ...]
+    position: Position | None
+    """Of the whole recording, of a source that stays at its place."""
+    blocks: tuple[PositionBlock, ...]
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """One JSON object on one line, also written to `path` if given."""
+        record: dict[str, Any] = {
+            name: getattr(self, name) for name in ("source", "method", "array", "sample_rate", "kind")
+        }
+        record["position"] = _plain(self.position)
+        record["blocks"] = [
+            {
+                "start": round(block.start, 6),
+                "end": round(block.end, 6),
+                "frames": block.frames,
+                "position": _plain(block.position),
+            }
+            for block in self.blocks
+        ]
+        record["pairs"] = [list(pair) for pair in self.pairs]
+        record["warnings"] = list(self.warnings)
+        text = json.dumps(record, allow_nan=False)
+        if path is not None:
+            write_whole(path, lambda target: target.write_text(text + "\n", encoding="utf-8"))
+        return text
+
+
+def _plain(position: Position | None) -> dict[str, Any] | None:
+    if position is None:
+        return None
+    return {
+        "place": position.place.round(4).tolist(),
+        "radii": [round(float(radius), 4) if np.isfinite(radius) else None for radius in position.radii],
+        "axes": position.axes.round(4).tolist(),
+        "residuals": position.residuals.round(9).tolist(),
+        "used": position.used.tolist(),
+        "solved": position.solved,
+        "remark": position.remark,
+    }

@@ -1,0 +1,196 @@
+"""Positions between microphones metres apart, in simulation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.signal import fftconvolve
+
+import faults
+from faults import RATE, Array
+from qkgcc.arrays import Geometry
+from qkgcc.arrays.alignment import warped
+from qkgcc.arrays.delays import near_delays
+from qkgcc.arrays.positions import PositionEstimator
+from qkgcc.arrays.trilateration import closed_form, described, fit_position
+from qkgcc.errors import InputError
+
+C = 343.0
+ROOM = np.array([[0.0, 5.0], [0.0, 4.0], [0.0, 2.5]])
+SIX = Geometry(
+    np.array([[0.3, 0.4, 1.0], [4.6, 0.5, 2.1], [4.4, 3.5, 0.7], [0.5, 3.6, 1.9], [2.4, 0.3, 0.6], [2.6, 3.7, 2.2]]),
+    "six",
+)
+TALKER = np.array([1.7, 2.6, 1.4])
+
+
+def heard(dry: Array, geometry: Geometry, place: Array, *, snr: float = 20.0, tail: float = 0.0) -> Array:
+    """What the microphones hear of a source, with reverberation of noise (so much of the direct sound's power)."""
+    rng = np.random.default_rng(0)
+    distance = np.linalg.norm(geometry.microphones - place, axis=1)
+    x = np.stack([warped(dry, 1.0, -d / C * RATE, len(dry)) / d for d in distance])
+    if tail:
+        n = int(0.4 * RATE)
+        decay = rng.standard_normal((len(geometry), n)) * 10 ** (-3 * np.arange(n) / n) * (np.arange(n) > 100)
+        decay *= np.sqrt(tail / (decay**2).sum(axis=1, keepdims=True)) / distance.mean()
+        x = x + np.stack([fftconvolve(dry, one)[: len(dry)] for one in decay])
+    return (x + 10 ** (-snr / 20) * x.std() * rng.standard_normal(x.shape)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def speech() -> Array:
+    return faults.talkers()[0][: 3 * RATE]
+
+
+def test_a_talker_is_found_between_the_microphones(speech: Array, tmp_path: Path) -> None:
+    answer = PositionEstimator(SIX, "phat", volume=ROOM)(heard(speech, SIX, TALKER), RATE)
+    assert answer.position is not None
+    np.testing.assert_allclose(answer.position.place, TALKER, atol=0.02)
+    assert answer.position.solved
+    assert answer.position.remark is None
+    assert len(answer.blocks) == 3
+    for block in answer.blocks:
+        assert block.position is not None
+        np.testing.assert_allclose(block.position.place, TALKER, atol=0.1)
+    record = json.loads(answer.to_json(tmp_path / "place.json"))
+    assert record["position"]["solved"]
+    assert len(record["position"]["residuals"]) == len(record["pairs"]) == 15
+    assert json.loads((tmp_path / "place.json").read_text()) == record
+
+
+def test_the_network_finds_a_talker_in_reverberation_and_says_where_it_is_phat(speech: Array) -> None:
+    x = heard(speech[: 2 * RATE], SIX, TALKER, snr=10, tail=2.0)
+    answer = PositionEstimator(SIX, volume=ROOM, threads=1)(x, RATE)
+    assert answer.position is not None
+    np.testing.assert_allclose(answer.position.place, TALKER, atol=0.1)
+    assert "wider apart" in answer.warnings[0]
+    assert "PHAT there" in answer.warnings[0]
+
+
+def test_at_a_known_height_three_microphones_will_do(speech: Array) -> None:
+    three = Geometry(SIX.microphones[:3])
+    estimator = PositionEstimator(three, "phat", volume=ROOM, height=TALKER[2])
+    answer = estimator(heard(speech, three, TALKER), RATE)
+    assert answer.position is not None
+    assert answer.position.place[2] == TALKER[2]
+    np.testing.assert_allclose(answer.position.place, TALKER, atol=0.05)
+
+
+def test_silent_blocks_have_no_position(speech: Array) -> None:
+    x = heard(speech, SIX, TALKER, snr=60)
+    x[:, RATE : 2 * RATE] = 0
+    answer = PositionEstimator(SIX, "phat", volume=ROOM)(x, RATE)
+    assert [block.frames > 10 for block in answer.blocks] == [True, False, True]
+    silent = PositionEstimator(SIX, "phat", volume=ROOM)(0 * x, RATE)
+    assert silent.position is None
+    assert json.loads(silent.to_json())["blocks"][0]["position"] is None
+
+
+# Delays to a position
+
+
+def delays_of(place: Array, geometry: Geometry = SIX, noise: float = 0.0, seed: int = 0) -> Array:
+    late = noise * np.random.default_rng(seed).standard_normal(len(geometry))
+    exact = near_delays(geometry, geometry.pairs, place[None])[:, 0]
+    return exact + np.array([late[i] - late[j] for i, j in geometry.pairs])
+
+
+def test_exact_delays_give_the_exact_position_in_closed_form_and_by_the_fit() -> None:
+    np.testing.assert_allclose(closed_form(SIX, SIX.pairs, delays_of(TALKER)), TALKER, atol=1e-6)
+    np.testing.assert_allclose(fit_position(SIX, SIX.pairs, delays_of(TALKER)).place, TALKER, atol=1e-6)
+
+
+def test_wrong_delays_are_rejected_and_named() -> None:
+    delays = delays_of(TALKER, noise=1e-5)
+    wrong = [1, 6, 11]
+    delays[wrong] += [2e-3, -3e-3, 1.5e-3]
+    start = TALKER + np.array([0.2, -0.2, 0.1])
+    fit = fit_position(SIX, SIX.pairs, delays, start=start)
+    assert np.linalg.norm(fit.place - TALKER) < 0.02
+    assert np.flatnonzero(~fit.used).tolist() == wrong
+    position = described(fit, SIX, SIX.pairs, ROOM, None)
+    assert position.solved
+    np.testing.assert_allclose(position.residuals[wrong], [2e-3, -3e-3, 1.5e-3], atol=1e-4)
+    plain = fit_position(SIX, SIX.pairs, delays, start=start, robust=False)
+    assert np.linalg.norm(plain.place - TALKER) > 0.1  # which is what the weights are for
+
+
+def test_weights_make_delays_count_less() -> None:
+    delays = delays_of(TALKER)
+    delays[:4] += 1e-3
+    weights = np.where(np.arange(15) < 4, 1e-3, 1.0)
+    assert np.linalg.norm(fit_position(SIX, SIX.pairs, delays, weights, robust=False).place - TALKER) < 0.01
+    assert np.linalg.norm(fit_position(SIX, SIX.pairs, delays, robust=False).place - TALKER) > 0.05
+
+
+def test_the_ellipse_holds_the_errors_and_shows_their_direction() -> None:
+    outside = np.array([2.5, 7.5, 1.4])  # 3.5 m from the nearest microphones: uncertain along that way
+    off, radii, first = [], [], []
+    for seed in range(40):
+        fit = fit_position(SIX, SIX.pairs, delays_of(outside, noise=3e-5, seed=seed), start=outside)
+        position = described(fit, SIX, SIX.pairs, ROOM + np.array([[-9, 9]]), None)
+        off.append(position.axes @ (position.place - outside))
+        radii.append(position.radii)
+        first.append(abs(position.axes[0][1]))
+    spread, told = np.sqrt((np.array(off) ** 2).mean(axis=0)), np.sqrt((np.array(radii) ** 2).mean(axis=0))
+    assert (spread < 1.5 * told).all()
+    assert (spread > 0.3 * told).all()
+    assert np.median(first) > 0.9
+    assert told[0] > 3 * told[1]
+
+
+# What cannot be told
+
+
+def test_too_far_outside_only_a_direction_is_known() -> None:
+    far = np.array([60.0, 30.0, 2.0])
+    fit = fit_position(SIX, SIX.pairs, delays_of(far, noise=3e-5), start=np.array([30.0, 15.0, 2.0]))
+    position = described(fit, SIX, SIX.pairs, np.array([[-99.0, 99.0]] * 3), None)
+    assert not position.solved
+    assert position.remark is not None
+    assert "only the direction is known (azimuth 26" in position.remark
+
+
+def test_pairs_that_do_not_agree_are_no_position() -> None:
+    rng = np.random.default_rng(1)
+    delays = rng.uniform(-1, 1, 15) * np.array([SIX.spacing(*pair) for pair in SIX.pairs]) / C
+    position = described(fit_position(SIX, SIX.pairs, delays), SIX, SIX.pairs, ROOM, None)
+    assert not position.solved
+    assert "do not agree on one place" in str(position.remark)
+
+
+def test_microphones_in_one_plane_leave_a_mirror_image() -> None:
+    flat = Geometry(SIX.microphones * [1, 1, 0] + [0, 0, 1])
+    fit = fit_position(flat, flat.pairs, delays_of(TALKER, flat), start=TALKER)
+    position = described(fit, flat, flat.pairs, ROOM, None)
+    assert position.solved
+    assert "(1.70, 2.60, 0.60) behind it sounds the same" in str(position.remark)
+
+
+@pytest.mark.parametrize(
+    ("microphones", "options", "message"),
+    [
+        (SIX.microphones[:3], {}, "3 microphones; a position in space needs 4 or more: give the height"),
+        (SIX.microphones[:2], {"height": 1.0}, "2 microphones; a position at a known height needs 3"),
+        (np.outer(np.arange(5), [1.0, 0.5, 0]), {}, "on a line, around which all places sound the same"),
+        (SIX.microphones, {"volume": [[0, 1], [0, 1]]}, "the volume is not understood"),
+        (SIX.microphones, {"volume": [[0, 1], [1, 0], [0, 1]]}, "the volume is not understood"),
+        (SIX.microphones, {"volume": [[0, 500], [0, 1], [0, 1]]}, "are the units right"),
+        (SIX.microphones, {"block": 0.0}, "block"),
+    ],
+)
+def test_what_cannot_be_solved_is_said_before_anything_is_heard(
+    microphones: Array, options: dict, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        PositionEstimator(Geometry(microphones), "phat", **options)
+
+
+def test_other_channels_than_microphones_are_explained(speech: Array) -> None:
+    with pytest.raises(InputError, match="has 2 channels; six has 6 microphones"):
+        PositionEstimator(SIX, "phat")(np.stack([speech, speech]), RATE)
+    with pytest.raises(InputError, match="needs 3 delays with one microphone"):
+        closed_form(SIX, [(0, 1), (2, 3)], np.zeros(2))
