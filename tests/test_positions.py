@@ -7,15 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 from scipy.signal import fftconvolve
+from typer.testing import CliRunner
 
 import faults
 from faults import RATE, Array
 from qkgcc.arrays import Geometry
 from qkgcc.arrays.alignment import warped
 from qkgcc.arrays.delays import near_delays
+from qkgcc.arrays.files import write_geometry
 from qkgcc.arrays.positions import PositionEstimator
 from qkgcc.arrays.trilateration import closed_form, described, fit_position
+from qkgcc.cli import app
 from qkgcc.errors import InputError
 
 C = 343.0
@@ -194,3 +198,52 @@ def test_other_channels_than_microphones_are_explained(speech: Array) -> None:
         PositionEstimator(SIX, "phat")(np.stack([speech, speech]), RATE)
     with pytest.raises(InputError, match="needs 3 delays with one microphone"):
         closed_form(SIX, [(0, 1), (2, 3)], np.zeros(2))
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def folder(speech: Array, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording, and the file of its microphones."""
+    made = tmp_path_factory.mktemp("room")
+    soundfile.write(made / "room.wav", 0.3 * heard(speech, SIX, TALKER).T, RATE)
+    write_geometry(SIX, made / "six.toml")
+    return made
+
+
+def locate(folder: Path, *options: str) -> tuple[str, BaseException | None]:
+    given = ["locate", str(folder / "room.wav"), "--array", str(folder / "six.toml"), "-m", "phat", *options]
+    result = CliRunner().invoke(app, given)
+    return result.stdout, result.exception
+
+
+def test_the_command_shows_places(folder: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "room.png"
+    shown, fault = locate(folder, "--position", "--plot", str(picture))
+    assert fault is None
+    assert "1.70 to the front, 2.60 to the left, 1.40 up" in " ".join(shown.split())
+    assert picture.stat().st_size > 10_000
+
+
+def test_the_command_writes_places(folder: Path) -> None:
+    lines = locate(folder, "--position", "--format", "csv")[0].splitlines()
+    assert lines[0].startswith("source,start,end,front,left,up")
+    assert len(lines) == 4
+    np.testing.assert_allclose([float(x) for x in lines[2].split(",")[3:6]], TALKER, atol=0.1)
+    record = json.loads(locate(folder, "--position", "--height", "1.4", "--format", "json")[0])
+    np.testing.assert_allclose(record["position"]["place"], TALKER, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--position", "--track"), "--track is for directions"),
+        (("--position", "--sources", "2"), "--sources is for directions"),
+        (("--height", "1.4"), "give --position as well"),
+    ],
+)
+def test_options_that_do_not_go_together_are_explained(folder: Path, options: tuple[str, ...], message: str) -> None:
+    _, fault = locate(folder, *options)
+    assert isinstance(fault, InputError)
+    assert message in str(fault)

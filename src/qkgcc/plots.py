@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from qkgcc.arrays import Geometry
     from qkgcc.arrays.found import DirectionEstimate
+    from qkgcc.arrays.placed import Position, PositionEstimate
     from qkgcc.results import DelayEstimate, Explanation
     from qkgcc.simulate.scenes import Scene
 
@@ -247,6 +248,57 @@ def plot_directions(estimate: "DirectionEstimate", path: str | Path | None = Non
     if path is not None:
         write_whole(path, lambda target: figure.savefig(target, dpi=130))
     return figure
+
+
+def plot_positions(estimate: "PositionEstimate", path: str | Path | None = None) -> "Figure":
+    """Microphones and places from above and from the side; ellipses are one standard deviation.
+
+    Args:
+        path: where to write it too (.png, .svg or .pdf).
+    """
+    figure = new_figure((11, 5.5))
+    solved = [b for b in estimate.blocks if b.position is not None and b.position.solved]
+    for ax, (across, up, title) in zip(
+        figure.subplots(1, 2),
+        ((1, 0, "from above"), (1, 2, "from the front")),
+        strict=True,
+    ):
+        ax.plot(*estimate.microphones[:, [across, up]].T, "^", color="#444444", markersize=8, label="microphones")
+        for number, place in enumerate(estimate.microphones):
+            ax.annotate(str(number), place[[across, up]], (6, 4), textcoords="offset points", fontsize="small")
+        for block in solved:
+            assert block.position is not None
+            _plot_ellipse(ax, block.position, (across, up))
+        places = np.array([b.position.place for b in solved if b.position is not None]).reshape(-1, 3)
+        dots = ax.scatter(places[:, across], places[:, up], c=[b.start for b in solved], cmap="viridis", zorder=3)
+        if estimate.position is not None and estimate.position.solved:
+            ax.plot(
+                *estimate.position.place[[across, up]], "+", color="#b5179e", markersize=14, label="whole recording"
+            )
+        ax.invert_xaxis()  # the left is at the left
+        ax.set(aspect="equal", xlabel="left in m", ylabel=("front in m", "", "up in m")[up], title=title)
+        ax.grid(alpha=0.3)
+    ax.legend(fontsize="small")
+    if solved:
+        figure.colorbar(dots, ax=figure.axes, label="time in s", fraction=0.03, pad=0.02)
+    figure.suptitle(f"{Path(estimate.source).name}, {estimate.array}: {Path(estimate.method).stem}", x=0.01, ha="left")
+    if path is not None:
+        write_whole(path, lambda target: figure.savefig(target, dpi=130))
+    return figure
+
+
+def _plot_ellipse(ax: "Axes", position: "Position", axes: tuple[int, int]) -> None:
+    """The shadow of the ellipsoid on a plane."""
+    from matplotlib.patches import Ellipse
+
+    if not np.isfinite(position.radii).all():
+        return
+    shape = (position.axes.T * position.radii**2) @ position.axes
+    values, vectors = np.linalg.eigh(shape[np.ix_(axes, axes)])
+    angle = float(np.degrees(np.arctan2(vectors[1, 1], vectors[0, 1])))
+    width, height = 2 * np.sqrt(np.maximum(values[::-1], 0))
+    centre = (float(position.place[axes[0]]), float(position.place[axes[1]]))
+    ax.add_patch(Ellipse(centre, float(width), float(height), angle=angle, color="#3a6ea5", alpha=0.2))
 
 
 def _plot_blocks(ax: "Axes", estimate: "DirectionEstimate") -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from qkgcc.files import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float64]
 
@@ -58,6 +63,8 @@ class PositionEstimate:
     source: str
     method: str
     array: str
+    microphones: Floats
+    """(M, 3) metres."""
     sample_rate: int
     kind: str
     """'posterior' or 'correlation'."""
@@ -66,6 +73,19 @@ class PositionEstimate:
     """Of the whole recording, of a source that stays at its place."""
     blocks: tuple[PositionBlock, ...]
     warnings: tuple[str, ...] = ()
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """A picture: the microphones and the places from above and from the side, with their ellipses."""
+        from qkgcc.plots import plot_positions
+
+        return plot_positions(self, path)
+
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """A line for each block, also written to `path` if given."""
+        text = positions_csv([self])
+        if path is not None:
+            write_whole(path, lambda target: target.write_text(text, newline="", encoding="utf-8"))
+        return text
 
     def to_json(self, path: str | Path | None = None) -> str:
         """One JSON object on one line, also written to `path` if given."""
@@ -88,6 +108,28 @@ class PositionEstimate:
         if path is not None:
             write_whole(path, lambda target: target.write_text(text + "\n", encoding="utf-8"))
         return text
+
+
+CSV_COLUMNS = ("source", "start", "end", "front", "left", "up", "radius", "solved", "remark")
+
+
+def positions_csv(estimates: list[PositionEstimate], *, header: bool = True) -> str:
+    """Blocks of several estimates under one header; a block of silence is a line without a place."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    if header:
+        writer.writerow(CSV_COLUMNS)
+    for estimate in estimates:
+        for block in estimate.blocks:
+            begin = [estimate.source, f"{block.start:.3f}", f"{block.end:.3f}"]
+            found = block.position
+            if found is None:
+                writer.writerow(begin + [""] * (len(CSV_COLUMNS) - len(begin)))
+                continue
+            place = [f"{x:.4f}" for x in found.place]
+            radius = f"{found.radii[0]:.4f}" if np.isfinite(found.radii[0]) else ""
+            writer.writerow([*begin, *place, radius, int(found.solved), found.remark or ""])
+    return out.getvalue()
 
 
 def _plain(position: Position | None) -> dict[str, Any] | None:

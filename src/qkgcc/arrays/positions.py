@@ -133,6 +133,7 @@ class PositionEstimator:
             source=recording.name,
             method=self.method,
             array=self.geometry.name,
+            microphones=self.geometry.microphones,
             sample_rate=recording.sample_rate,
             kind=evidence.kind,
             pairs=tuple(evidence.pairs),

@@ -1,5 +1,5 @@
-"""The command line: `qkgcc estimate`, `listen`, `locate`, `evaluate`, `explain`, `doctor`, `array`, `calibrate`, `methods`
-and `demo` for recordings; `simulate`, `data`, `train`, `export` and `reproduce` for making models.
+"""The command line: `qkgcc estimate`, `listen`, `locate`, `evaluate`, `explain`, `doctor`, `array`, `calibrate`,
+`methods` and `demo` for recordings; `simulate`, `data`, `train`, `export` and `reproduce` for making models.
 
 Exit codes: 0 done; 1 done, but some of several inputs failed (or `doctor` found something, or `calibrate` could not
 determine something); 2 nothing could be done; 130 interrupted.

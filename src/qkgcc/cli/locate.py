@@ -1,19 +1,25 @@
 """`qkgcc locate`: where sources are, heard by an array."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from qkgcc.arrays import array
-from qkgcc.audio import open_audio
+from qkgcc.audio import Recording, open_audio
 from qkgcc.cli.estimate import PLOT_SUFFIXES, expand, paused, plot_path, read_pairs
 from qkgcc.cli.options import SpeedOfSound, Temperature, sound_speed
-from qkgcc.cli.tables import console, direction_table, progress_bar, track_table
+from qkgcc.cli.tables import console, direction_table, position_table, progress_bar, track_table
 from qkgcc.errors import InputError
 from qkgcc.methods import DEFAULT
 from qkgcc.plots import check_plotting
+
+WIDE = 1.5
+"""Metres across an array beyond which places are what one would ask it for."""
 
 
 class Format(StrEnum):
@@ -38,6 +44,12 @@ def locate(
     track: Annotated[
         bool, typer.Option("--track", help="Follow sources that move, begin and end, each with an id.")
     ] = False,
+    position: Annotated[
+        bool, typer.Option("--position", help="Places in metres instead, for microphones metres apart.")
+    ] = False,
+    height: Annotated[
+        float | None, typer.Option(help="Metres up at which the source is, if known (with --position).")
+    ] = None,
     channels: Annotated[
         str | None, typer.Option(help="Those that are the microphones, in their order: 1,2,3,4 (default: all).")
     ] = None,
@@ -49,7 +61,9 @@ def locate(
         str | None, typer.Option(help="Metres to near sources, or several that are tried: 0.3,0.5,1.")
     ] = None,
     block: Annotated[float, typer.Option(help="Seconds that one answer is about.")] = 1.0,
-    frame: Annotated[float | None, typer.Option(help="Seconds in a frame (0.064 when not given).")] = None,
+    frame: Annotated[
+        float | None, typer.Option(help="Seconds in a frame (default: 0.064, or more for places).")
+    ] = None,
     hop: Annotated[
         float | None, typer.Option(help="Seconds from one frame to the next (default: half of one).")
     ] = None,
@@ -66,10 +80,11 @@ def locate(
     ] = True,
     plot: Annotated[Path | None, typer.Option(help="Write a picture; several inputs give OUT-NAME.png each.")] = None,
 ) -> None:
-    """Directions of sources over time and in the whole recording, heard by an array of microphones.
+    """Directions of sources over time and in the whole recording, heard by an array of microphones, or their places.
 
     Azimuths are degrees from the front of the array, positive to the left; elevations degrees up. Directions that the
-    array cannot tell apart are all named.
+    array cannot tell apart are all named. Places (--position) are metres to the front, to the left and up, in the
+    coordinates of the array.
 
     Examples:
 
@@ -81,33 +96,42 @@ def locate(
 
     * `qkgcc locate six.wav --array respeaker4 --channels 1,2,3,4 --format csv > directions.csv`
 
+    * `qkgcc locate room.wav --array corners.toml --position --plot room.png`
+
     * `qkgcc locate desk.wav --array mine.toml --distance 0.3,0.5,1 --format json`
     """
-    from qkgcc.arrays.directions import DirectionEstimator
-    from qkgcc.arrays.evidence import FRAME
-    from qkgcc.arrays.found import directions_csv, tracks_csv
-
     if format is Format.rttm and not track:
         raise InputError("--format rttm says which source speaks when: give --track as well")
     if plot is not None and plot.suffix.lower() not in PLOT_SUFFIXES:
         raise InputError(f"--plot {plot}: the ending says the format, one of {' '.join(PLOT_SUFFIXES)}")
     if plot is not None:
         check_plotting(plot)  # before the work, not after it
-    if sources != "auto" and not sources.isdecimal():
-        raise InputError(f"--sources {sources}: expected a number such as 2, or auto")
-    estimator = DirectionEstimator(
-        array(geometry),
-        method,
-        sources="auto" if sources == "auto" else int(sources),
-        grid=grid,
-        distance=_numbers("--distance", distance),
-        frame=FRAME if frame is None else frame,
-        hop=hop,
-        block=block,
-        pairs=None if pairs in (None, "all") else read_pairs(str(pairs)),
-        threads=threads,
-        speed_of_sound=sound_speed(speed_of_sound, temperature),
-    )
+    common: dict[str, Any] = {
+        "hop": hop,
+        "block": block,
+        "threads": threads,
+        "speed_of_sound": sound_speed(speed_of_sound, temperature),
+    }
+    if frame is not None:
+        common["frame"] = frame
+    if position:
+        given_too = {"--sources": sources != "1", "--track": track, "--pairs": pairs, "--grid": grid}
+        for option, used in (given_too | {"--distance": distance}).items():
+            if used:
+                raise InputError(f"{option} is for directions: leave it out, or --position")
+        locator = _positions(geometry, method, height, common)
+    else:
+        if height is not None:
+            raise InputError("--height is for places: give --position as well")
+        if sources != "auto" and not sources.isdecimal():
+            raise InputError(f"--sources {sources}: expected a number such as 2, or auto")
+        common |= {
+            "sources": "auto" if sources == "auto" else int(sources),
+            "grid": grid,
+            "distance": _numbers("--distance", distance),
+            "pairs": None if pairs in (None, "all") else read_pairs(str(pairs)),
+        }
+        locator = _directions(geometry, method, common, track=track, keep_maps=plot is not None, frames=frames)
     chosen = _numbers("--channels", channels)
     if chosen is not None and not all(one == int(one) for one in chosen):
         raise InputError(f"--channels {channels}: expected whole numbers such as 1,2,3,4")
@@ -126,18 +150,14 @@ def locate(
                 recording = open_audio(source, start=start, end=end)
                 if chosen is not None:
                     recording = recording.pick([int(one) for one in chosen])
-                answer = estimator(recording, progress=show, keep_maps=plot is not None, track=track)
+                answer = locator.find(recording, show)
                 if plot is not None:
                     answer.plot(plot_path(plot, source if len(given) > 1 else None, None, taken))
                 with paused(progress):
                     if format is Format.table:
-                        console().print(track_table(answer) if track else direction_table(answer))
-                    elif format is Format.csv:
-                        typer.echo((tracks_csv if track else directions_csv)([answer], header=header), nl=False)
-                    elif format is Format.rttm:
-                        typer.echo(answer.to_rttm(), nl=False)
+                        console().print(locator.table(answer))
                     else:
-                        typer.echo(answer.to_json(frames=frames))
+                        typer.echo(locator.text[format](answer, header), nl=False)
                     header = False
                     for warning in answer.warnings:
                         typer.echo(f"warning: {answer.source}: {warning}", err=True)
@@ -150,6 +170,52 @@ def locate(
     if failed:
         typer.echo(f"{failed} of {len(given)} recordings failed", err=True)
         raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class _Locator:
+    """What finds directions or places, and how they are shown."""
+
+    find: Callable[[Recording, Callable[[float], object]], Any]
+    table: Callable[[Any], Table]
+    text: dict[Format, Callable[[Any, bool], str]]
+    """Of an answer, with a header or without."""
+
+
+def _directions(
+    geometry: str, method: str, options: dict[str, Any], *, track: bool, keep_maps: bool, frames: bool
+) -> _Locator:
+    from qkgcc.arrays.directions import DirectionEstimator
+    from qkgcc.arrays.found import directions_csv, tracks_csv
+
+    estimator = DirectionEstimator(array(geometry), method, **options)
+    if estimator.geometry.aperture > WIDE:
+        typer.echo(f"note: {estimator.geometry.name} is metres wide; --position finds places", err=True)
+    as_csv = tracks_csv if track else directions_csv
+    return _Locator(
+        lambda recording, progress: estimator(recording, progress=progress, keep_maps=keep_maps, track=track),
+        track_table if track else direction_table,
+        {
+            Format.csv: lambda answer, header: as_csv([answer], header=header),
+            Format.json: lambda answer, _: answer.to_json(frames=frames) + "\n",
+            Format.rttm: lambda answer, _: answer.to_rttm(),
+        },
+    )
+
+
+def _positions(geometry: str, method: str, height: float | None, options: dict[str, Any]) -> _Locator:
+    from qkgcc.arrays.placed import positions_csv
+    from qkgcc.arrays.positions import PositionEstimator
+
+    estimator = PositionEstimator(array(geometry), method, height=height, **options)
+    return _Locator(
+        lambda recording, progress: estimator(recording, progress=progress),
+        position_table,
+        {
+            Format.csv: lambda answer, header: positions_csv([answer], header=header),
+            Format.json: lambda answer, _: answer.to_json() + "\n",
+        },
+    )
 
 
 def _numbers(option: str, text: str | None) -> list[float] | None:

@@ -9,6 +9,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColum
 from rich.table import Table
 
 from qkgcc.arrays.found import DirectionEstimate, described, elevation_text
+from qkgcc.arrays.placed import PositionEstimate
 from qkgcc.results import DelayEstimate
 
 _ROWS = 24  # of a table: what a terminal shows at once
@@ -130,6 +131,42 @@ def track_table(estimate: DirectionEstimate) -> Table:
         span = f"{one.start:.1f} - {one.start + one.duration:.1f}"
         table.add_row(span, str(one.id), f"{one.azimuth:+.1f}", up)
     return table
+
+
+def position_table(estimate: PositionEstimate) -> Table:
+    """A row for each block."""
+    table = Table(
+        title=f"{estimate.source}, {estimate.array}, {estimate.method}: metres",
+        title_justify="left",
+        caption=_position_caption(estimate),
+        caption_justify="left",
+    )
+    for heading in ("time (s)", "front", "left", "up", "±"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    for block in estimate.blocks:
+        time, found = f"{block.start:.1f} - {block.end:.1f}", block.position
+        if found is None:
+            table.add_row(time, "-", "-", "-", "-", "silence")
+        elif not found.solved:
+            table.add_row(time, "-", "-", "-", "-", found.remark or "")
+        else:
+            table.add_row(time, *(f"{x:z.2f}" for x in found.place), f"{found.radii[0]:.2f}", found.remark or "")
+    return table
+
+
+def _position_caption(estimate: PositionEstimate) -> str:
+    found = estimate.position
+    if found is None:
+        return "silence."
+    if not found.solved:
+        return f"whole recording: {found.remark}."
+    front, left, up = found.place
+    return (
+        f"whole recording, if the source stays: {front:z.2f} to the front, {left:z.2f} to the left, {up:z.2f} up, from "
+        f"{int(found.used.sum())} of {len(found.used)} delays, which miss it by {1e6 * found.rms:.0f} µs. ±: the "
+        "longest axis of the error ellipse, one standard deviation."
+    )
 
 
 def _tracks_caption(estimate: DirectionEstimate) -> str:
