@@ -260,7 +260,7 @@ def plot_positions(estimate: "PositionEstimate", path: str | Path | None = None)
     solved = [b for b in estimate.blocks if b.position is not None and b.position.solved]
     for ax, (across, up, title) in zip(
         figure.subplots(1, 2),
-        ((1, 0, "from above"), (1, 2, "from the front")),
+        ((1, 0, "from above"), (1, 2, "from behind")),
         strict=True,
     ):
         ax.plot(*estimate.microphones[:, [across, up]].T, "^", color="#444444", markersize=8, label="microphones")
