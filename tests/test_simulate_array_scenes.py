@@ -1,6 +1,7 @@
 """Scenes of talkers around arrays: what is drawn keeps the law, and what is heard comes from where the truth says."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -91,7 +92,7 @@ def test_a_talker_speaks_when_the_chain_says() -> None:
     for source in array_scene(1, 16, UTTERANCES).scene.sources:
         starts = parts_of_chain(source.signal)
         assert len({id.split("-")[0] for _, id in starts}) == 1
-        for (first, id), (following, _) in zip(starts, starts[1:], strict=False):
+        for (first, id), (following, _) in itertools.pairwise(starts):
             assert LAW.pause[0] - 0.001 <= (following - first - UTTERANCES[id]) / SAMPLE_RATE <= LAW.pause[1] + 0.001
     speakers = [s.signal.split(":")[1].split("-")[0] for s in array_scene(1, 16, UTTERANCES).scene.sources]
     assert len(set(speakers)) == 3

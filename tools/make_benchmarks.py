@@ -2,7 +2,8 @@
 
     python tools/make_benchmarks.py --banks FOLDER     (FOLDER/test-clean, music, noise: `qkgcc data bank`)
 
-Done once; `array-test` takes an hour on one core, and goes on where it stopped when it is run again. Running it again gives the same manifests; a change of one makes a new benchmark, under a new hash.
+Done once. Running it again gives the same manifests; a change of one makes a new benchmark, under a new hash.
+`array-test` takes half an hour on one core, and goes on where it stopped.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from qkgcc.data import array_benchmark, array_rendering, general_benchmark, rend
 from qkgcc.data.banks import Bank
 from qkgcc.data.benchmark import NAMES, SNRS, T60S, Benchmark, make_manifest
 from qkgcc.data.fingerprints import fingerprint
+from qkgcc.files import write_whole
 
 FOLDER = Path(__file__).parents[1] / "src" / "qkgcc" / "data" / "benchmarks"
 SETS = {"paper-test": "test-clean", "paper-music": "music", "paper-noise": "noise"}
@@ -25,7 +27,9 @@ SEED = 2026
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--banks", type=Path, required=True)
-    parser.add_argument("--only", choices=[*NAMES, general_benchmark.NAME, array_benchmark.NAME], help="one of the sets")
+    parser.add_argument(
+        "--only", choices=[*NAMES, general_benchmark.NAME, array_benchmark.NAME], help="one of the sets"
+    )
     parser.add_argument("--cache", type=Path, help="where array-test is rendered to (default: the user's cache folder)")
     parser.add_argument("--jobs", type=int, help="threads that render array-test (default: one a core)")
     arguments = parser.parse_args()
@@ -84,14 +88,18 @@ def make_arrays(bank: Bank, cache: Path | None, jobs: int | None) -> None:
     record = json.loads(path.read_text()) if path.exists() else {}
     if record.get("manifest") != made.hash:
         record = {"manifest": made.hash, "engine": "cpu", "cells": {}}
-        path.write_text(json.dumps(record, indent=1) + "\n")
+
+    def keep(target: Path) -> None:
+        target.write_text(json.dumps(record, indent=1) + "\n")
+
+    write_whole(path, keep)
     for index in track(range(len(made)), description=name):
         if str(index) in record["cells"]:
             continue
         array_rendering.render(made, bank, [index], cache=cache, jobs=jobs)
         audio = rendering.loaded(made, *array_rendering.whereabouts(made, index, "cpu", cache))
         record["cells"][str(index)] = fingerprint(audio, 1)
-        path.write_text(json.dumps(record, indent=1) + "\n")
+        write_whole(path, keep)
     print(f"{name}: {made.hash}, {len(made)} scenes")
 
 

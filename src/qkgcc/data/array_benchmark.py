@@ -108,9 +108,7 @@ class ArrayBenchmark:
         return recorded(self.scene(index), bank, engine=engine, jobs=jobs)
 
 
-def recorded(
-    drawn: ArrayScene, bank: Bank, *, engine: str = "cpu", jobs: int | None = None
-) -> npt.NDArray[np.int16]:
+def recorded(drawn: ArrayScene, bank: Bank, *, engine: str = "cpu", jobs: int | None = None) -> npt.NDArray[np.int16]:
     """A scene as 16-bit samples. Shape: (M, 160000)"""
     signals = lookup([bank], SECONDS)
     heard = render(

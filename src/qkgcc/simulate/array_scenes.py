@@ -240,15 +240,17 @@ def _ways(law: ArrayLaw, kind: Kind, room: Floats, microphones: Floats, draw: Ca
             numbers = draw(f"way/{len(ways)}/{attempt}", 6 * _TOGETHER).reshape(_TOGETHER, 6)
             speed = between(law.speed, numbers[:, 3]) if kind.moving else np.zeros(_TOGETHER)
             start = law.off_walls + (room[:2] - 2 * law.off_walls) * numbers[:, :2]
-            bows = start, between(law.mouth, numbers[:, 2]), 2 * math.pi * numbers[:, 4], between(law.curvature, numbers[:, 5])
+            mouth, heading = between(law.mouth, numbers[:, 2]), 2 * math.pi * numbers[:, 4]
+            curvature = between(law.curvature, numbers[:, 5])
             others = [way[np.rint(np.linspace(0, len(way) - 1, _MOMENTS)).astype(np.int64)] for way in ways]
-            free = _free(law, kind, room, microphones, others, _walked(*bows, speed * SECONDS, _MOMENTS))
+            tried = _walked(start, mouth, heading, curvature, speed * SECONDS, _MOMENTS)
+            free = _free(law, kind, room, microphones, others, tried)
             if not free.any():
                 break  # those before it may leave no room
             one = slice(int(free.argmax()), int(free.argmax()) + 1)
             length = speed[one] * SECONDS
             points = 1 + math.ceil(float(length[0]) / STEP)
-            ways.append(_walked(*(values[one] for values in bows), length, points)[0])
+            ways.append(_walked(start[one], mouth[one], heading[one], curvature[one], length, points)[0])
         else:
             return ways
     raise RuntimeError(f"no way for {kind.talkers} talkers in a room of {room} m after {_TRIES} tries")
