@@ -145,9 +145,11 @@ def test_tables_show_what_was_measured() -> None:
     assert lines[1][:2] == ["all", "12"]
     assert lines[1][2].startswith("2.0°, 9")
     (first, *_) = difference_lines(rows, "fine")[1:]
-    assert first[:3] == ["respeaker4", "all", "rough"]
-    assert first[5] == "0.25 (0.25 to 0.25)"
-    assert first[6].startswith("0.00")
+    assert first[:6] == ["respeaker4", "all", "12", "rough: 8.00°", "2.00°", "0.25 (0.25 to 0.25)"]
+    assert first[8] == "0.0 (0.0 to 0.0)"
+    rows[-1] |= {"scenes": rows[-1]["scenes"][:1], "counts": rows[-1]["counts"][:1]}
+    rows[-1]["errors"] = rows[-1]["errors"][: rows[-1]["counts"][0]]
+    assert part_lines(rows, "respeaker4")[1][1] == "11"  # only what both were measured on
 
 
 def test_real_recordings_are_scored(corpora: Path) -> None:

@@ -7,7 +7,7 @@ from qkgcc import InputError
 from qkgcc.arrays import Geometry, array
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.experiments.array_scoring import azimuth_distances, errors
-from qkgcc.experiments.locators import LeastSquares, Locator, Pyroom, peers
+from qkgcc.experiments.locators import Directions, LeastSquares, Locator, Pyroom, peers
 
 RATE = 16000
 
@@ -63,6 +63,15 @@ def test_a_second_position_is_sought_in_other_peaks() -> None:
     assert found.shape == (2, 3)
     assert np.linalg.norm(found[0] - [1.7, 2.4, 1.5]) < 0.03
     assert np.linalg.norm(found[0] - found[1]) > 0.05
+
+
+def test_ours_answers_through_the_same_call() -> None:
+    pytest.importorskip("qkgcc.arrays.directions")
+    geometry = array("respeaker4")
+    true = 50 * np.array([[np.cos(2.0), np.sin(2.0), 0.0]])
+    found = Directions("ours", "phat").locate(heard_from(true, geometry, 2 * RATE), RATE, geometry, [1, 0], RATE)
+    assert [len(some) for some in found] == [1, 0]
+    assert errors(azimuth_distances(true, found[0]))[0] <= 2.0
 
 
 def test_blocks_beyond_the_recording_are_an_error() -> None:

@@ -143,7 +143,7 @@ def _compare_arrays(shop: "Workshop", data: Path | None, scenes: int) -> None:
     from qkgcc.experiments import array_report, arrays, locators
     from qkgcc.simulate.array_scenes import ARRAYS
 
-    there = locators.peers()
+    there = [*locators.ours(), *locators.peers()]
     unknown = set(shop.methods) - {locator.name for locator in there}
     if unknown:
         known = ", ".join(locator.name for locator in there)
@@ -163,6 +163,8 @@ def _compare_arrays(shop: "Workshop", data: Path | None, scenes: int) -> None:
     for name in ARRAYS:
         if array_report.methods(rows, name):
             _show(array_report.part_lines(rows, name), f"{name}: median error, share within the limit")
+    for locator in locators.ours()[:1]:
+        _show(array_report.difference_lines(rows, locator.name), "Against the best other method of each part")
     if data is not None:
         _show(array_report.respeaker_lines(rows), "Real recordings, ReSpeaker")
 

@@ -72,24 +72,25 @@ def methods(rows: Sequence[results.Row], array: str) -> list[str]:
 
 
 def part_lines(rows: Sequence[results.Row], array: str) -> list[list[str]]:
-    """Each part of an array's scenes: median error and share within 10 degrees (0.5 m) of each method."""
+    """Each part of an array's scenes: median error and share within 10 degrees (0.5 m) of each method.
+
+    Scenes that not all methods were measured on are left out.
+    """
     names = methods(rows, array)
     lines = [["", "scenes", *names]]
     for label, part in parts(ArrayBenchmark.load()).items():
-        cells, scenes = [], 0
-        for name in names:
-            by_scene = chosen(rows, name, array, part)
-            scenes = len(by_scene)
-            floor = _joined(by_scene)
+        each = _common({name: chosen(rows, name, array, part) for name in names})
+        cells = []
+        for name, by_scene in each.items():
             if array == DISTRIBUTED:
-                space = _joined(chosen(rows, name, array, part, "heights"))
-                summary = array_scoring.summary(floor, NEAR)
-                medians = f"{summary.median:.2f} / {array_scoring.summary(space, NEAR).median:.2f} m"
+                summary = array_scoring.summary(_joined(by_scene), NEAR)
+                space = chosen(rows, name, array, lambda i, there=by_scene: i in there, "heights")  # type: ignore[misc]
+                medians = f"{summary.median:.2f} / {array_scoring.summary(_joined(space), NEAR).median:.2f} m"
                 cells.append(f"{medians}, {summary.share:.1f} %")
             else:
-                summary = array_scoring.summary(floor, WITHIN)
+                summary = array_scoring.summary(_joined(by_scene), WITHIN)
                 cells.append(f"{summary.median:.1f}°, {summary.share:.1f} %")
-        lines.append([label, str(scenes), *cells])
+        lines.append([label, str(len(each[names[0]])), *cells])
     return lines
 
 
@@ -117,28 +118,42 @@ def respeaker_lines(rows: Sequence[results.Row]) -> list[list[str]]:
 
 
 def difference_lines(rows: Sequence[results.Row], ours: str) -> list[list[str]]:
-    """A method against the best of the others in each part, on the scenes that both have, 95 % intervals by scene."""
-    lines = [["array", "part", "best other", "its median", ours, "ratio of medians", "points more within the limit"]]
+    """A method against the best of the others in each part, 95 % intervals by scene.
+
+    The best by the median and the best by the share within the limit need not be the same.
+    """
+    lines = [["array", "part", "scenes", "lowest median", ours, "ratio", "highest share", ours, "points more"]]
     for array in ARRAYS:
         others = [name for name in methods(rows, array) if name != ours]
         if ours not in methods(rows, array) or not others:
             continue
         limit, unit = (NEAR, " m") if array == DISTRIBUTED else (WITHIN, "°")
         for label, part in parts(ArrayBenchmark.load()).items():
-            mine = chosen(rows, ours, array, part)
-            theirs = {name: chosen(rows, name, array, part) for name in others}
-            common = sorted(set(mine).intersection(*theirs.values()))
-            if not sum(len(mine[i]) for i in common):
+            each = _common({name: chosen(rows, name, array, part) for name in (ours, *others)})
+            summaries = {name: array_scoring.summary(_joined(of), limit) for name, of in each.items()}
+            if not summaries[ours].count:
                 continue
-            medians = {name: np.median(_joined({i: of[i] for i in common})) for name, of in theirs.items()}
-            best = min(medians, key=lambda name: float(medians[name]))
-            found = array_scoring.compare([mine[i] for i in common], [theirs[best][i] for i in common], limit)
-            own = np.median(_joined({i: mine[i] for i in common}))
-            ratio, points = (
-                f"{value:.2f} ({low:.2f} to {high:.2f})" for value, low, high in (found.ratio, found.points)
+            lowest = min(others, key=lambda name: summaries[name].median)
+            highest = max(others, key=lambda name: summaries[name].share)
+            mine = list(each[ours].values())
+            ratio = array_scoring.compare(mine, list(each[lowest].values()), limit).ratio
+            points = array_scoring.compare(mine, list(each[highest].values()), limit).points
+            lines.append(
+                [
+                    *(array, label, str(len(mine))),
+                    *(f"{lowest}: {summaries[lowest].median:.2f}{unit}", f"{summaries[ours].median:.2f}{unit}"),
+                    "{:.2f} ({:.2f} to {:.2f})".format(*ratio),
+                    *(f"{highest}: {summaries[highest].share:.1f} %", f"{summaries[ours].share:.1f} %"),
+                    "{:.1f} ({:.1f} to {:.1f})".format(*points),
+                ]
             )
-            lines.append([array, label, best, f"{medians[best]:.2f}{unit}", f"{own:.2f}{unit}", ratio, points])
     return lines
+
+
+def _common(each: dict[str, dict[int, Floats]]) -> dict[str, dict[int, Floats]]:
+    """The same scenes of every method, in rising order."""
+    there = sorted(set.intersection(*(set(by_scene) for by_scene in each.values())))
+    return {name: {index: by_scene[index] for index in there} for name, by_scene in each.items()}
 
 
 def _joined(by_scene: dict[int, Floats]) -> Floats:

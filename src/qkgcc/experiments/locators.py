@@ -1,4 +1,4 @@
-"""Whatever finds talkers with an array, behind one call; and the peers: those of pyroomacoustics, and least squares.
+"""Whatever finds talkers with an array, behind one call: ours, those of pyroomacoustics, and least squares.
 
     locator.locate(audio, sample_rate, geometry, talkers, block)
 
@@ -11,10 +11,12 @@ are distributed, in the axes of the geometry. An elevation that a method does no
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -25,6 +27,7 @@ import scipy.optimize
 from qkgcc.arrays import Geometry
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError, MissingExtraError
+from qkgcc.methods import WEIGHTS
 
 Floats = npt.NDArray[np.float64]
 
@@ -129,6 +132,50 @@ class LeastSquares:
             return np.asarray((_delays(place[None], geometry, pairs)[0] - delays) * SPEED_OF_SOUND)
 
         return np.asarray(scipy.optimize.least_squares(off, start, bounds=box).x)
+
+
+@dataclass(frozen=True)
+class Directions:
+    """This package's directions of far sources. The strongest of the most that any block has are those of a block."""
+
+    name: str
+    method: str
+    """As of `DirectionEstimator`: a network or a weighting."""
+    positions: ClassVar[bool] = False
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        weights = WEIGHTS / f"{self.method}.safetensors"
+        known = hashlib.sha256(weights.read_bytes()).hexdigest()[:16] if weights.exists() else None
+        return {"method": self.method, "weights": known}
+
+    def locate(
+        self, audio: Floats, sample_rate: int, geometry: Geometry, talkers: Sequence[int], block: int
+    ) -> list[Floats]:
+        from qkgcc.arrays.directions import DirectionEstimator  # type: ignore[import-not-found,unused-ignore]
+
+        estimator = DirectionEstimator(
+            geometry, self.method, sources=max(1, *talkers), block=block / sample_rate, threads=1
+        )
+        answers = estimator(audio[:, : block * len(talkers)], sample_rate).blocks
+        found = []
+        for number, count in enumerate(talkers):
+            some = answers[number].directions[:count] if number < len(answers) else ()
+            angles = np.radians([(one.azimuth, one.elevation or 0.0) for one in some]).reshape(-1, 2)
+            flat = np.stack([np.cos(angles[:, 0]), np.sin(angles[:, 0])], axis=1) * np.cos(angles[:, 1:])
+            found.append(np.concatenate([flat, np.sin(angles[:, 1:])], axis=1))
+        return found
+
+
+def ours() -> list[Locator]:
+    """Those of this package: networks, and SRP-PHAT as this package has it."""
+    if find_spec("qkgcc.arrays.directions") is None:
+        return []
+    return [
+        Directions("qkgcc", "general"),
+        Directions("qkgcc-small", "general-small"),
+        Directions("qkgcc-phat", "phat"),
+    ]
 
 
 def peers() -> list[Locator]:
