@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from typer.testing import CliRunner
 
 from qkgcc import InputError
 from qkgcc.arrays import Geometry
+from qkgcc.cli import app
 from qkgcc.data import array_rendering, rendering
 from qkgcc.data.array_benchmark import EACH, SCENES, ArrayBenchmark, check_bank
 from qkgcc.data.banks import Bank
 from qkgcc.data.general_benchmark import digest
-from qkgcc.experiments import arrays
+from qkgcc.experiments import arrays, results
 from qkgcc.experiments.array_report import chosen, difference_lines, part_lines, parts, respeaker_lines
 from qkgcc.simulate.array_scenes import BLOCKS, KINDS, directions, spoken
 
@@ -165,13 +167,17 @@ def test_real_recordings_are_scored(corpora: Path) -> None:
     assert np.isinf(whole).sum() == 1
 
 
+def save_silence(cache: Path, each: int) -> None:
+    """Instead of the scenes, as if it had been rendered."""
+    for index in range(each * len(KINDS)):
+        path, _, shape = array_rendering.whereabouts(BENCHMARK, index, "cpu", cache)
+        rendering.save(path, np.zeros(shape, dtype=np.int16))
+
+
 def test_a_measured_part_is_kept_and_extended(tmp_path: Path) -> None:
     """The first of each kind, silence instead of the scenes: what counts is what is called for, and what is written."""
     one, changed = Stubborn(), Stubborn(version=2)
-    for index in range(2 * len(KINDS)):
-        path, _, shape = array_rendering.whereabouts(BENCHMARK, index, "cpu", tmp_path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        rendering.save(path, np.zeros(shape, dtype=np.int16))
+    save_silence(tmp_path, 2)
     arguments = {"cache": tmp_path, "say": lambda text: None}
     path = tmp_path / "arrays.json"
     arrays.fill(path, [one], 1, **arguments)
@@ -185,6 +191,20 @@ def test_a_measured_part_is_kept_and_extended(tmp_path: Path) -> None:
     assert len(changed.asked) == 12
     with pytest.raises(InputError, match="41 scenes of each kind; expected 1 to 40"):
         arrays.fill(path, [], 41, **arguments)
+
+
+def test_the_command_measures_and_shows(tmp_path: Path) -> None:
+    save_silence(tmp_path, 1)
+    arguments = ["reproduce", "arrays", "--scenes", "1", "--cache", str(tmp_path), "--results", str(tmp_path)]
+    answer = CliRunner().invoke(app, [*arguments, "--method", "gcc-phat-ls"])
+    assert answer.exit_code == 0
+    assert "distributed: median error" in answer.stdout
+    content = results.read(tmp_path / "arrays.json")
+    assert content is not None
+    assert [row["scenes"] for row in content["rows"]] == [[12], [13], [14], [15], [16], [17]]
+    answer = CliRunner().invoke(app, [*arguments, "--method", "magic"])
+    assert isinstance(answer.exception, InputError)
+    assert "there is no method magic for arrays" in str(answer.exception)
 
 
 @pytest.mark.skipif("QKGCC_BANK" not in os.environ, reason="QKGCC_BANK does not name a bank of test-clean")
