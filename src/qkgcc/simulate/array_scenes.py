@@ -10,7 +10,7 @@ of constant curvature, level with the floor. Compact arrays lie flat on a table,
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -305,13 +305,3 @@ def _chains(law: ArrayLaw, talkers: int, utterances: Mapping[str, int], draw: Ca
             now += utterances[id] / SAMPLE_RATE + float(between(law.pause, pause))
         chains.append("+".join(parts))
     return chains
-
-
-def table(law: ArrayLaw = LAW) -> str:
-    """The law as a table in Markdown."""
-    lines = ["| | probability or range | meaning |", "|---|---|---|"]
-    for row in fields(law):
-        value = getattr(law, row.name)
-        text = " to ".join(f"{v:g}" for v in value) if isinstance(value, tuple) else f"{value:g}"
-        lines.append(f"| {row.name} | {text} | {row.metadata['meaning']} |")
-    return "\n".join(lines)
