@@ -189,6 +189,9 @@ def test_a_measured_part_is_kept_and_extended(tmp_path: Path) -> None:
     assert rows[0]["scenes"] == [0, 18]
     arrays.fill(path, [changed], 1, **arguments)
     assert len(changed.asked) == 12
+    rows = arrays.fill(path, [changed], 1, again=True, **arguments)
+    assert len(changed.asked) == 24
+    assert rows[0]["scenes"] == [0]
     with pytest.raises(InputError, match="41 scenes of each kind; expected 1 to 40"):
         arrays.fill(path, [], 41, **arguments)
 

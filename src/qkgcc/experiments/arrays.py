@@ -58,7 +58,7 @@ def fill(
 ) -> list[results.Row]:
     """Measure what is missing of the first `each` scenes of each cell, and of the real recordings if they are there.
 
-    Written after every scene of all cells, so an interrupted run goes on where it stopped.
+    Written after every 18 scenes, so an interrupted run goes on where it stopped.
 
     Args:
         bank: of test-clean; None where the scenes are rendered.
@@ -68,17 +68,16 @@ def fill(
     benchmark = ArrayBenchmark.load()
     if not 1 <= each <= len(benchmark) // len(KINDS):
         raise InputError(f"{each} scenes of each kind; expected 1 to {len(benchmark) // len(KINDS)}")
-    content = results.read(path)
-    table = _Table(path, content, benchmark, engine, [] if again else locators)
+    table = _Table(path, results.read(path), benchmark, engine)
     wanted = range(each * len(KINDS))
     rendered = track(f"{SET}: rendering", len(wanted))
     for done, index in enumerate(wanted, 1):
         array_rendering.render(benchmark, bank, [index], engine, cache=cache)
         rendered(done)
     for locator in locators:
-        waiting = [i for i in wanted if _suits(locator, KINDS[i % len(KINDS)]) and not table.has(locator, i)]
-        if again:
+        if again or table.is_stale(locator):
             table.drop(locator)
+        waiting = [i for i in wanted if _suits(locator, KINDS[i % len(KINDS)]) and not table.has(locator, i)]
         advance = track(f"{SET}: {locator.name}", len(waiting))
         for done, index in enumerate(waiting, 1):
             table.add(locator, index, *measure(locator, benchmark, index, engine, cache))
@@ -115,22 +114,13 @@ def _suits(locator: Locator, kind: Kind) -> bool:
 class _Table:
     """The rows of a results file, as they grow."""
 
-    def __init__(
-        self,
-        path: Path,
-        content: dict[str, Any] | None,
-        benchmark: ArrayBenchmark,
-        engine: str,
-        locators: Sequence[Locator],
-    ) -> None:
+    def __init__(self, path: Path, content: dict[str, Any] | None, benchmark: ArrayBenchmark, engine: str) -> None:
         self.path, self.benchmark, self.engine = path, benchmark, engine
         self.seconds: float = content["seconds"] if content else 0.0
         self.begun = time.monotonic()
         self.rows: list[results.Row] = content["rows"] if content else []
-        stale = {locator.name for locator in locators if self._is_stale(locator)}
-        self.rows = [row for row in self.rows if row["method"] not in stale]
 
-    def _is_stale(self, locator: Locator) -> bool:
+    def is_stale(self, locator: Locator) -> bool:
         """Whether its rows are of another set or other settings."""
         mine = [row for row in self.rows if row["method"] == locator.name]
         return any(row["settings"] != locator.settings or row["benchmark"] != self._hash(row["set"]) for row in mine)
