@@ -13,7 +13,7 @@ from qkgcc.simulate.catalog import Catalog, lookup
 from qkgcc.simulate.degradations import Degradations
 from qkgcc.simulate.general import STEP, general_scenes
 from qkgcc.simulate.law import GENERAL
-from qkgcc.simulate.render import EARLY, LATE_STEP, _thinned, delay_at, render
+from qkgcc.simulate.render import EARLY, LATE_STEP, _along, _thinned, delay_at, render
 from qkgcc.simulate.scenes import Scene, Source
 
 RATE = 16000
@@ -268,21 +268,39 @@ def test_what_was_said_at_a_place_keeps_arriving_from_there() -> None:
     np.testing.assert_allclose(one, two, atol=1e-5)
 
 
-def test_coarse_late_reverberation_is_as_loud_and_leaves_the_early_sound_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+# The high-pass at 10 Hz rings 50 ms ahead a little more than 100 ms.
+@pytest.mark.parametrize(("early", "step", "ringing"), [(EARLY, LATE_STEP, 0.01), (0.05, 0.5, 0.03)])
+def test_coarse_late_reverberation_is_as_loud_and_leaves_the_early_sound_alone(
+    early: float, step: float, ringing: float
+) -> None:
     microphones = np.array([[2.3, 1.7, 1.1], [3.9, 3.1, 1.7]])  # in no plane of symmetry
     drawn = scene(walk("early-1", speed=0.4), t60=0.5, microphones=microphones)
     recordings = []
-    for step in (LATE_STEP, 0.0):
-        monkeypatch.setattr("qkgcc.simulate.render.LATE_STEP", step)
-        separate = render(drawn, sound, SECONDS, separate=True).sources
+    for late_step in (step, 0.0):
+        separate = render(drawn, sound, SECONDS, separate=True, early=early, late_step=late_step).sources
         assert separate is not None
         recordings.append(separate[0].astype(np.float64))
-    silent = slice(round((0.5 + EARLY + 0.01) * RATE), None)  # the source has ceased: nothing but late reverberation
+    silent = slice(round((0.5 + early + 0.01) * RATE), None)  # the source has ceased: nothing but late reverberation
     coarse, fine = (20 * np.log10(audio[:, silent].std()) for audio in recordings)
     assert coarse == pytest.approx(fine, abs=1.3)
-    early = slice(0, round(EARLY * RATE))  # nothing late has arrived yet
-    coarse, fine = (audio[:, early] / audio[:, early].std() for audio in recordings)
-    np.testing.assert_allclose(coarse, fine, atol=0.01)
+    first = slice(0, round(early * RATE))  # nothing late has arrived yet
+    coarse, fine = (audio[:, first] / audio[:, first].std() for audio in recordings)
+    np.testing.assert_allclose(coarse, fine, atol=ringing)
+
+
+def test_reverberation_that_is_not_alike_keeps_its_power_between_two_points() -> None:
+    """Half-way between responses that have nothing in common, weights of a half each would cost 3 dB."""
+    rng = np.random.default_rng(0)
+    walked = Source("x", np.array([[1.0, 1, 1], [1.5, 1, 1], [2.0, 1, 1]]), np.array([0.0, 0.5, 1.0]))
+    responses = rng.standard_normal((3, 2, 800))
+    signal = rng.standard_normal(RATE)
+    level = {}
+    for alike in (False, True):
+        heard = _along(walked, signal, responses, scene(walked), alike=alike)
+        power = (heard.reshape(2, 20, -1) ** 2).mean(axis=(0, 2))  # of every 50 ms
+        level[alike] = 10 * np.log10(power[4:6].mean() / power[[9, 10]].mean())  # half-way, and at the second point
+    assert level[False] == pytest.approx(0, abs=0.8)
+    assert level[True] == pytest.approx(-2.8, abs=0.8)
 
 
 def test_paths_are_thinned_at_their_own_pace() -> None:

@@ -1,7 +1,8 @@
 """`qkgcc data`: get corpora, make banks of them, render the frozen benchmarks."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import DownloadColumn, TransferSpeedColumn
@@ -116,7 +117,7 @@ def bank(
 
 @app.command()
 def benchmark(
-    name: Annotated[str, typer.Argument(help="paper-test, paper-music, paper-noise or general-test.")],
+    name: Annotated[str, typer.Argument(help="paper-test, paper-music, paper-noise, general-test or array-test.")],
     bank: Annotated[
         list[Path],
         typer.Option(help="The bank it is made of: test-clean, music or noise; general-test takes all three."),
@@ -133,8 +134,10 @@ def benchmark(
     * `qkgcc data benchmark paper-test --bank banks/test-clean`
 
     * `qkgcc data benchmark general-test --bank banks/test-clean --bank banks/music --bank banks/noise`
+
+    * `qkgcc data benchmark array-test --bank banks/test-clean`
     """
-    from qkgcc.data import general_benchmark, rendering
+    from qkgcc.data import array_benchmark, array_rendering, general_benchmark, rendering
     from qkgcc.data.banks import Bank
     from qkgcc.data.benchmark import NAMES, T60S, Benchmark
     from qkgcc.simulate.engines import best_engine, check_engine
@@ -142,17 +145,25 @@ def benchmark(
     chosen = engine or best_engine()
     check_engine(chosen)
     banks = [Bank.load(path) for path in bank]
-    made: Benchmark | general_benchmark.GeneralBenchmark
+    known = (*NAMES, general_benchmark.NAME, array_benchmark.NAME)
+    made: rendering.AnyBenchmark
+    off: Mapping[Any, float]
     with progress_bar() as bar:
         if name == general_benchmark.NAME:
             made = general_benchmark.GeneralBenchmark.load()
             parts = len(list(general_benchmark.chunks(len(made.manifest["digests"]))))
             task = bar.add_task(f"{name}, {chosen} engine", total=parts)
             off = rendering.render_general(made, banks, chosen, cache=cache, progress=lambda: bar.advance(task))
-        elif name not in NAMES:
-            raise InputError(f"there is no benchmark {name!r}; there are {', '.join((*NAMES, general_benchmark.NAME))}")
+        elif name not in known:
+            raise InputError(f"there is no benchmark {name!r}; there are {', '.join(known)}")
         elif len(banks) != 1:
             raise InputError(f"{name} is made of one bank; {len(banks)} were given")
+        elif name == array_benchmark.NAME:
+            made = array_benchmark.ArrayBenchmark.load()
+            task = bar.add_task(f"{name}, {chosen} engine", total=len(made))
+            off = array_rendering.render(
+                made, banks[0], range(len(made)), chosen, cache=cache, progress=lambda: bar.advance(task)
+            )
         else:
             made = Benchmark.named(name)
             task = bar.add_task(f"{name}, {chosen} engine", total=len(made.ids) * len(T60S))

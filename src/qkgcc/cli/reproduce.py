@@ -26,6 +26,7 @@ class Item(StrEnum):
     FIG3 = "fig3"
     GENERAL = "general"
     CALIBRATION = "calibration"
+    ARRAYS = "arrays"
 
 
 def reproduce(
@@ -47,6 +48,7 @@ def reproduce(
     data: Annotated[
         Path | None, typer.Option(help="Folder of the corpora with real recordings (general).", envvar="QKGCC_DATA")
     ] = None,
+    scenes: Annotated[int, typer.Option(min=1, max=40, help="Scenes of each kind (arrays).")] = 40,
     cache: Annotated[Path | None, typer.Option(help="Where benchmarks are (default: the user's cache folder).")] = None,
     stop_after: Annotated[
         float | None, typer.Option(min=1, help="Seconds after which to save and stop; the same command goes on.")
@@ -65,6 +67,8 @@ def reproduce(
     * `qkgcc reproduce fig2 fig3 --bank banks/test-clean`
 
     * `qkgcc reproduce general --bank banks/test-clean --data ~/corpora`
+
+    * `qkgcc reproduce arrays --bank banks/test-clean --data ~/corpora --scenes 8`
     """
     try:
         from qkgcc.experiments import catalog, report
@@ -101,6 +105,8 @@ def reproduce(
                 _show(report.rows_of(table, fill(table, shop)), table.title)
             elif wanted is Item.GENERAL:
                 _compare_general(shop, data)
+            elif wanted is Item.ARRAYS:
+                _compare_arrays(shop, data, scenes)
             else:
                 for path in pictures.draw(wanted.value, shop, figures):
                     typer.echo(f"picture: {path}")
@@ -131,6 +137,37 @@ def _compare_general(shop: "Workshop", data: Path | None) -> None:
         say=shop.say,
         track=shop.track,
     )
+
+
+def _compare_arrays(shop: "Workshop", data: Path | None, scenes: int) -> None:
+    """What finds directions and positions, on the first scenes of each kind of `array-test` and on real recordings."""
+    from qkgcc.experiments import array_report, arrays, locators
+    from qkgcc.simulate.array_scenes import ARRAYS
+
+    there = [*locators.ours(), *locators.peers()]
+    unknown = set(shop.methods) - {locator.name for locator in there}
+    if unknown:
+        known = ", ".join(locator.name for locator in there)
+        raise InputError(f"there is no method {', '.join(sorted(unknown))} for arrays; there are {known}")
+    rows = arrays.fill(
+        shop.results / f"{arrays.NAME}.json",
+        [locator for locator in there if not shop.methods or locator.name in shop.methods],
+        scenes,
+        engine=shop.engine or "cpu",
+        cache=shop.cache,
+        bank=shop.bank("test-clean"),
+        data=data,
+        again=shop.from_checkpoints,
+        say=shop.say,
+        track=shop.track,
+    )
+    for name in ARRAYS:
+        if array_report.methods(rows, name):
+            _show(array_report.part_lines(rows, name), f"{name}: median error, share within the limit")
+    for locator in locators.ours()[:1]:
+        _show(array_report.difference_lines(rows, locator.name), "Against the best other method of each part")
+    if data is not None:
+        _show(array_report.respeaker_lines(rows), "Real recordings, ReSpeaker")
 
 
 def _bar(bar: Progress, what: str, total: int) -> Callable[[int], object]:

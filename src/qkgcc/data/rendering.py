@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.data import general_benchmark
+from qkgcc.data.array_benchmark import ArrayBenchmark
 from qkgcc.data.banks import Bank
 from qkgcc.data.benchmark import FRAMES, SNRS, T60S, Benchmark, check_sources
 from qkgcc.data.fingerprints import check, sha256
@@ -25,6 +26,8 @@ from qkgcc.simulate.engines import check_engine
 
 CACHE_VARIABLE = "QKGCC_CACHE"
 
+AnyBenchmark = Benchmark | GeneralBenchmark | ArrayBenchmark
+
 _found_whole: set[tuple[Path, int, int]] = set()  # path, time and size of what this process has checked already
 
 
@@ -35,7 +38,7 @@ def cache_folder() -> Path:
     return Path(given) if given else base / "qkgcc"
 
 
-def benchmark_folder(benchmark: Benchmark | GeneralBenchmark, engine: str, cache: Path | None = None) -> Path:
+def benchmark_folder(benchmark: AnyBenchmark, engine: str, cache: Path | None = None) -> Path:
     return (cache or cache_folder()) / "benchmarks" / f"{benchmark.name}-{benchmark.hash[:12]}-{engine}"
 
 
@@ -43,8 +46,8 @@ def cell_path(folder: Path, snr: int, t60: float) -> Path:
     return folder / f"snr{snr:02d}-t60_{t60:.1f}.npy"
 
 
-def fingerprints(benchmark: Benchmark | GeneralBenchmark) -> dict[str, dict[str, str]]:
-    """Fingerprint of each cell ("snr/t60") or chunk (its first scene), as the CPU engine rendered it."""
+def fingerprints(benchmark: AnyBenchmark) -> dict[str, dict[str, str]]:
+    """Fingerprint of each cell ("snr/t60"), chunk (its first scene) or scene, as the CPU engine rendered it."""
     text = (resources.files("qkgcc.data") / "benchmarks" / f"{benchmark.name}.fingerprints.json").read_text()
     record = json.loads(text)
     if record["manifest"] != benchmark.hash:
@@ -65,14 +68,14 @@ def render(
 
     A cell is written whole or not at all, so an interrupted run goes on where it stopped.
     """
-    _check_engine(benchmark, engine)
+    check_engine_of(benchmark, engine)
     check_sources(benchmark, bank, range(len(benchmark.ids)))
     folder = benchmark_folder(benchmark, engine, cache)
     expected = fingerprints(benchmark)
     off: dict[str, float] = {}
     for t60 in T60S:
         paths = {snr: cell_path(folder, snr, t60) for snr in SNRS}
-        missing = [snr for snr in SNRS if not _is_whole(paths[snr], expected[f"{snr}/{t60}"], _shape(benchmark))]
+        missing = [snr for snr in SNRS if not is_whole(paths[snr], expected[f"{snr}/{t60}"], _shape(benchmark))]
         if not missing:
             for _ in benchmark.ids:
                 _tell(progress)
@@ -82,7 +85,7 @@ def render(
             cell = f"{snr}/{t60}"
             frames = benchmark.frames(clean, snr, t60)
             off[cell] = check(frames, expected[cell], f"{benchmark.name}, SNR {snr}, T60 {t60}")
-            _save(paths[snr], frames)
+            save(paths[snr], frames)
     return off
 
 
@@ -95,17 +98,17 @@ def render_general(
     progress: Callable[[], object] | None = None,
 ) -> dict[str, float]:
     """The same for `general-test`, in chunks of a hundred scenes; `progress` is called once a chunk."""
-    _check_engine(benchmark, engine)
+    check_engine_of(benchmark, engine)
     check_signals(benchmark, banks)
     folder = benchmark_folder(benchmark, engine, cache)
     expected = fingerprints(benchmark)
     off: dict[str, float] = {}
     for first, last in chunks(len(benchmark.manifest["digests"])):
         path = _chunk_path(folder, first)
-        if not _is_whole(path, expected[str(first)], _chunk_shape(first, last)):
+        if not is_whole(path, expected[str(first)], _chunk_shape(first, last)):
             frames = benchmark.frames(banks, first, last, engine=engine)
             off[str(first)] = check(frames, expected[str(first)], f"{benchmark.name}, scenes {first} to {last - 1}")
-            _save(path, frames)
+            save(path, frames)
         _tell(progress)
     return off
 
@@ -115,7 +118,7 @@ def load_general(benchmark: GeneralBenchmark, engine: str, cache: Path | None = 
     folder = benchmark_folder(benchmark, engine, cache)
     expected, count = fingerprints(benchmark), len(benchmark.manifest["digests"])
     parts = [
-        _loaded(benchmark, _chunk_path(folder, first), expected[str(first)], _chunk_shape(first, last))
+        loaded(benchmark, _chunk_path(folder, first), expected[str(first)], _chunk_shape(first, last))
         for first, last in chunks(count)
     ]
     frames = np.concatenate(parts)
@@ -127,10 +130,10 @@ def load_cell(
 ) -> npt.NDArray[np.int16]:
     """Frames of a rendered cell, mapped from the disk. Shape: (utterances * 15, 2, 2048)."""
     path = cell_path(benchmark_folder(benchmark, engine, cache), snr, t60)
-    return _loaded(benchmark, path, fingerprints(benchmark)[f"{snr}/{t60}"], _shape(benchmark))
+    return loaded(benchmark, path, fingerprints(benchmark)[f"{snr}/{t60}"], _shape(benchmark))
 
 
-def _check_engine(benchmark: Benchmark | GeneralBenchmark, engine: str) -> None:
+def check_engine_of(benchmark: AnyBenchmark, engine: str) -> None:
     """Before anything is made: pyroomacoustics' filters differ above 7 kHz, by more than a benchmark allows."""
     if engine == "reference":
         raise InputError(
@@ -140,19 +143,19 @@ def _check_engine(benchmark: Benchmark | GeneralBenchmark, engine: str) -> None:
     check_engine(engine)
 
 
-def _loaded(
-    benchmark: Benchmark | GeneralBenchmark, path: Path, expected: dict[str, str], shape: tuple[int, ...]
+def loaded(
+    benchmark: AnyBenchmark, path: Path, expected: dict[str, str], shape: tuple[int, ...]
 ) -> npt.NDArray[np.int16]:
     again = f"`qkgcc data benchmark {benchmark.name} --bank ...`"
     if not path.exists():
         raise InputError(f"{path} does not exist: render it with {again}")
-    if not _is_whole(path, expected, shape):
+    if not is_whole(path, expected, shape):
         raise InputError(f"{path} is damaged, or not what was rendered: render it again with {again}")
     frames: npt.NDArray[np.int16] = np.load(path, mmap_mode="r")
     return frames
 
 
-def _is_whole(path: Path, expected: dict[str, str], shape: tuple[int, ...]) -> bool:
+def is_whole(path: Path, expected: dict[str, str], shape: tuple[int, ...]) -> bool:
     """Whether a file holds the frames that were rendered into it."""
     if not path.is_file():
         return False
@@ -190,7 +193,7 @@ def _hash_path(path: Path) -> Path:
     return path.with_suffix(".sha256")
 
 
-def _save(path: Path, frames: npt.NDArray[np.int16]) -> None:
+def save(path: Path, frames: npt.NDArray[np.int16]) -> None:
     """Write frames, and their hash for when they are not those of the fingerprint to the bit."""
 
     def write(target: Path) -> None:

@@ -140,7 +140,7 @@ def respeaker(root: Path) -> FrameSet:
     for number, path in enumerate(single):
         azimuth, elevation = (np.radians(float(x)) for x in re.findall(r"\d+", path.parent.parent.name))
         direction = np.array([np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), 0.0])
-        audio = _read(path)
+        audio = read_respeaker(path)
         frames, times = _loud(audio)
         for a, b in itertools.combinations(range(4), 2):
             true = (RESPEAKER[b] - RESPEAKER[a]) @ direction * RATE / SPEED_OF_SOUND
@@ -227,7 +227,8 @@ def _joined(name: str, parts: list[FrameSet]) -> FrameSet:
     return FrameSet(name, *(np.concatenate(column) for column in zip(*(part.columns for part in parts), strict=True)))
 
 
-def _read(path: Path) -> Floats:
+def read_respeaker(path: Path) -> Floats:
+    """The four channels of a recording, full scale is 1. Shape: (4, n)"""
     import soundfile
 
     audio, rate = soundfile.read(path, dtype="float64")

@@ -71,8 +71,8 @@ class Law:
 GENERAL = Law()
 
 
-def table(law: Law = GENERAL) -> str:
-    """The law as a table in Markdown.
+def table(law: Any = GENERAL) -> str:
+    """This law, or another dataclass whose fields say what they mean, as a table in Markdown.
 
     >>> print(table().splitlines()[2])
     | speech | 0.5 | source: a talker; kinds that a catalog lacks leave their share to the others |

@@ -12,10 +12,12 @@ So the truth at a time is the delay of the place where the sound that arrives di
 Direct sound and early reflections follow the path in its own, fine steps. The reverberation behind them comes from so
 many places that nobody hears where along a hand's breadth it was excited: it is computed in steps of `LATE_STEP` only.
 That is most of the work, for late images are by far the most. (Cross-fading what is no longer quite alike costs it 1.1
-dB of its level.)
+dB of its level.) Walks of many metres can take longer steps for it; what lies half a metre apart is not alike at all
+any more, so there the powers add up to 1 and not the weights.
 """
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +35,8 @@ EARLY = 0.1
 LATE_STEP = 0.1
 """Metres between the points of a path at which late reverberation is computed."""
 
+_ALIKE = 0.2  # metres between points beyond which late reverberation is cross-faded as noises are
+_POINTS = 256  # early responses that are computed together: all of a long walk would fill the memory
 _MOMENT = 0.01  # seconds between the places along a path that the truth is computed at
 
 Floats = npt.NDArray[np.float64]
@@ -59,6 +63,8 @@ def render(
     whole: Whole | None = None,
     separate: bool = False,
     jobs: int | None = None,
+    early: float = EARLY,
+    late_step: float = LATE_STEP,
 ) -> Rendered:
     """Record a scene: the first `seconds` from the moment that its sources begin.
 
@@ -72,10 +78,12 @@ def render(
             of the first source is then that over the whole convolved utterance, as the paper's protocol says, and not
             that over the part of it that is recorded.
         separate: keep the sources apart, too.
+        early: seconds after the sound was made until which what arrives follows the path closely.
+        late_step: metres between the points of a path at which late reverberation is computed.
     """
     samples = round(seconds * scene.sample_rate)
     parts = [_cut(signals(source.signal), source, samples) for source in scene.sources]
-    heard, level = _heard(scene, parts, samples, engine, jobs, whole)
+    heard, level = _heard(scene, parts, samples, engine, jobs, whole, early, late_step)
     heard = _levelled(heard, [len(part) for part in parts], level, scene)
     field, own = _noises(scene, samples)
     audio = degradations.apply(heard.sum(axis=0) + field, scene.degradations, scene.sample_rate, own)
@@ -112,7 +120,14 @@ def _cut(signal: npt.NDArray[np.floating], source: Source, samples: int) -> Floa
 
 
 def _heard(
-    scene: Scene, parts: list[Floats], samples: int, engine: str, jobs: int | None, utterances: Whole | None
+    scene: Scene,
+    parts: list[Floats],
+    samples: int,
+    engine: str,
+    jobs: int | None,
+    utterances: Whole | None,
+    early: float,
+    late_step: float,
 ) -> tuple[Floats, float | None]:
     """What each microphone hears of each source, and the level of the first one's whole utterance if that is known.
 
@@ -120,24 +135,34 @@ def _heard(
     """
     seconds = samples / scene.sample_rate
     signals = [np.pad(part, (0, samples - len(part))) for part in parts]
-    coarse = dataclasses.replace(scene, sources=tuple(_thinned(source) for source in scene.sources))
+    coarse = dataclasses.replace(scene, sources=tuple(_thinned(source, late_step) for source in scene.sources))
     # What arrives after the recording is not in it, but is in the power of a whole utterance.
     whole = engines.responses(coarse, engine, seconds=seconds if utterances is None else None, jobs=jobs)
     level = None if utterances is None else _whole_level(*utterances(scene.sources[0].signal), whole[0][:, 0])
-    thinned = [len(few.path) < len(all.path) for few, all in zip(coarse.sources, scene.sources, strict=True)]
-    # Twice as much as is kept of it: what comes later rings forth, through the 10 Hz high-pass, a little into it.
-    early = engines.responses(scene, engine, seconds=min(2 * EARLY, seconds), jobs=jobs) if any(thinned) else whole
-    cut = round(EARLY * scene.sample_rate)
+    cut = round(early * scene.sample_rate)
     heard = []
-    for s, (few, signal) in enumerate(zip(coarse.sources, signals, strict=True)):
-        if thinned[s]:
-            late = whole[s].copy()
-            late[..., :cut] = 0
-            close = _along(scene.sources[s], signal, early[s][..., :cut], scene.sample_rate)
-            heard.append(close + _along(few, signal, late, scene.sample_rate))
+    for source, few, signal, response in zip(scene.sources, coarse.sources, signals, whole, strict=True):
+        if len(few.path) < len(source.path):
+            response = response.copy()
+            response[..., :cut] = 0
+            # Twice as much as is kept: what comes later rings forth, through the 10 Hz high-pass, a little into it.
+            first = _early(scene, source, engine, jobs, min(2 * early, seconds))
+            close = _along(source, signal, (one[..., :cut] for one in first), scene)
+            heard.append(close + _along(few, signal, response, scene, alike=late_step <= _ALIKE))
         else:
-            heard.append(_along(few, signal, whole[s], scene.sample_rate))
+            heard.append(_along(few, signal, response, scene))
     return np.stack(heard), level
+
+
+def _early(
+    scene: Scene, source: Source, engine: str, jobs: int | None, seconds: float
+) -> Iterator[npt.NDArray[np.floating]]:
+    """The first `seconds` of the responses of each point of a path, (M, n) each."""
+    for first in range(0, len(source.path), _POINTS):
+        part = slice(first, first + _POINTS)
+        few = dataclasses.replace(source, path=source.path[part], times=source.times[part])
+        (some,) = engines.responses(dataclasses.replace(scene, sources=(few,)), engine, seconds=seconds, jobs=jobs)
+        yield from some
 
 
 def _whole_level(power: npt.NDArray[np.floating], samples: int, responses: npt.NDArray[np.floating]) -> float:
@@ -146,26 +171,31 @@ def _whole_level(power: npt.NDArray[np.floating], samples: int, responses: npt.N
     return float(np.sqrt(np.mean(each**2)))
 
 
-def _thinned(source: Source) -> Source:
-    """The same way, at the same pace, in steps of at most `LATE_STEP` where the given ones are shorter."""
+def _thinned(source: Source, step: float = LATE_STEP) -> Source:
+    """The same way, at the same pace, in steps of at most `step` metres where the given ones are shorter."""
     path, times = source.path, source.times
     kept = [0]
     for p in range(2, len(path)):
         first = kept[-1]
         straight = np.array([np.interp(times[first:p], times[[first, p]], path[[first, p], axis]) for axis in range(3)])
         strayed = np.linalg.norm(path[first:p] - straight.T, axis=1).max()
-        if np.linalg.norm(path[p] - path[first]) > 1.001 * LATE_STEP or strayed > LATE_STEP / 10:
+        if np.linalg.norm(path[p] - path[first]) > 1.001 * step or strayed > step / 10:
             kept.append(p - 1)
     if len(path) > 1:
         kept.append(len(path) - 1)
     return dataclasses.replace(source, path=path[kept], times=times[kept])
 
 
-def _along(source: Source, signal: Floats, responses: npt.NDArray[np.floating], sample_rate: int) -> Floats:
-    """A signal through the responses along a path. Shape: (n,), (P, M, r) -> (M, n)."""
+def _along(
+    source: Source, signal: Floats, responses: Iterable[npt.NDArray[np.floating]], scene: Scene, alike: bool = True
+) -> Floats:
+    """A signal through the responses along a path, P of (M, r), cross-faded as what is alike or as noises are.
+
+    Shape: (n,) -> (M, n)
+    """
     samples = len(signal)
-    heard = np.zeros((responses.shape[1], samples))
-    times = source.times * sample_rate
+    heard = np.zeros((len(scene.microphones), samples))
+    times = source.times * scene.sample_rate
     # The moments at which a point begins and ceases to sound: when the source leaves the one before, reaches the next.
     edges = np.concatenate([[-np.inf], times, [np.inf]])
     for p, response in enumerate(responses):
@@ -174,6 +204,7 @@ def _along(source: Source, signal: Floats, responses: npt.NDArray[np.floating], 
             continue
         now = np.arange(first, last)
         hat = np.interp(now, times, np.arange(len(times)) == p)
+        hat = hat if alike else np.sqrt(hat)
         reach = min(response.shape[-1], samples - first)
         length = int(scipy.fft.next_fast_len(last - first + reach - 1, real=True))
         part = convolve((hat * signal[first:last])[None], response[:, :reach], length)

@@ -1,0 +1,160 @@
+"""Tables of `results/arrays.json`: methods side by side on each part of `array-test`, and on the real recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc.data.array_benchmark import NAME as SET
+from qkgcc.data.array_benchmark import ArrayBenchmark
+from qkgcc.experiments import array_scoring, results
+from qkgcc.experiments.arrays import RESPEAKER, errors_by_scene
+from qkgcc.simulate.array_scenes import ARRAYS, DISTRIBUTED, KINDS, TALKERS
+
+WITHIN = 10.0
+"""Degrees."""
+NEAR = 0.5
+"""Metres."""
+BLOCK_WITHIN = 5.0
+"""Degrees, of single real sources in a block."""
+LIVELY = 0.6
+"""Seconds of T60 from which a room counts as reverberant."""
+
+Floats = npt.NDArray[np.float64]
+Part = Callable[[int], bool]
+"""Whether a scene, by its index, belongs to it."""
+
+
+def parts(benchmark: ArrayBenchmark) -> dict[str, Part]:
+    """What scenes are sorted by, besides the array."""
+    about = benchmark.manifest["scenes"]
+
+    def t60(index: int) -> float:
+        return float(about[index]["t60"])
+
+    def snr(index: int) -> float:
+        return float(about[index]["snr"])
+
+    def kind(index: int) -> int:
+        return index % len(KINDS)
+
+    return {
+        "all": lambda i: True,
+        f"T60 below {LIVELY} s": lambda i: t60(i) < LIVELY,
+        f"T60 from {LIVELY} s": lambda i: t60(i) >= LIVELY,
+        **{
+            f"{count} talker{'s' * (count > 1)}": lambda i, count=count: KINDS[kind(i)].talkers == count  # type: ignore[misc]
+            for count in TALKERS
+        },
+        "static": lambda i: not KINDS[kind(i)].moving,
+        "moving": lambda i: KINDS[kind(i)].moving,
+        "SNR below 10 dB": lambda i: snr(i) < 10,
+        "SNR 10 to 20 dB": lambda i: 10 <= snr(i) < 20,
+        "SNR from 20 dB": lambda i: snr(i) >= 20,
+    }
+
+
+def chosen(rows: Sequence[results.Row], method: str, array: str, part: Part, what: str = "errors") -> dict[int, Floats]:
+    """Errors of a method on the scenes of an array that belong to a part, by scene."""
+    found: dict[int, Floats] = {}
+    for row in rows:
+        if (row["method"], row["set"], row["cell"].get("array")) == (method, SET, array):
+            each = zip(row["scenes"], errors_by_scene(row, what), strict=True)
+            found |= {index: errors for index, errors in each if part(index)}
+    return found
+
+
+def methods(rows: Sequence[results.Row], array: str) -> list[str]:
+    """Those that were measured on an array, in their order."""
+    return list(dict.fromkeys(row["method"] for row in rows if row["cell"].get("array") == array))
+
+
+def part_lines(rows: Sequence[results.Row], array: str) -> list[list[str]]:
+    """Each part of an array's scenes: median error and share within 10 degrees (0.5 m) of each method.
+
+    Scenes that not all methods were measured on are left out.
+    """
+    names = methods(rows, array)
+    lines = [["", "scenes", *names]]
+    for label, part in parts(ArrayBenchmark.load()).items():
+        each = _common({name: chosen(rows, name, array, part) for name in names})
+        cells = []
+        for name, by_scene in each.items():
+            if array == DISTRIBUTED:
+                summary = array_scoring.summary(_joined(by_scene), NEAR)
+                space = chosen(rows, name, array, lambda i, there=by_scene: i in there, "heights")  # type: ignore[misc]
+                medians = f"{summary.median:.2f} / {array_scoring.summary(_joined(space), NEAR).median:.2f} m"
+                cells.append(f"{medians}, {summary.share:.1f} %")
+            else:
+                summary = array_scoring.summary(_joined(by_scene), WITHIN)
+                cells.append(f"{summary.median:.1f}°, {summary.share:.1f} %")
+        lines.append([label, str(len(each[names[0]])), *cells])
+    return lines
+
+
+def respeaker_lines(rows: Sequence[results.Row]) -> list[list[str]]:
+    """Real recordings: one source, then how many of two and three were found."""
+    mine = [row for row in rows if row["set"] == RESPEAKER]
+    heading = [
+        *("", "one source: largest error", f"its blocks within {BLOCK_WITHIN:g}°"),
+        *(f"{n} sources: found within {WITHIN:g}°" for n in (2, 3)),
+        *(f"{n} sources: in blocks" for n in (2, 3)),
+    ]
+    lines = [heading]
+    for name in dict.fromkeys(row["method"] for row in mine):
+        cells: dict[str, list[str]] = {"whole": [], "blocks": []}
+        for row in (row for row in mine if row["method"] == name):
+            single = row["cell"]["talkers"] == "1"
+            whole = np.array([np.inf if e is None else e for file in row["whole"] for e in file])
+            blocks = np.concatenate(errors_by_scene(row))
+            right = int((whole <= WITHIN).sum())
+            cells["whole"].append(f"{whole.max():.1f}°" if single else f"{right} of {len(whole)}")
+            limit = BLOCK_WITHIN if single else WITHIN
+            cells["blocks"].append(f"{array_scoring.summary(blocks, limit).share:.0f} % of {len(blocks)}")
+        lines.append([name, cells["whole"][0], cells["blocks"][0], *cells["whole"][1:], *cells["blocks"][1:]])
+    return lines
+
+
+def difference_lines(rows: Sequence[results.Row], ours: str) -> list[list[str]]:
+    """A method against the best of the others in each part, 95 % intervals by scene.
+
+    The best by the median and the best by the share within the limit need not be the same.
+    """
+    lines = [["array", "part", "scenes", "lowest median", ours, "ratio", "highest share", ours, "points more"]]
+    for array in ARRAYS:
+        others = [name for name in methods(rows, array) if name != ours]
+        if ours not in methods(rows, array) or not others:
+            continue
+        limit, unit = (NEAR, " m") if array == DISTRIBUTED else (WITHIN, "°")
+        for label, part in parts(ArrayBenchmark.load()).items():
+            each = _common({name: chosen(rows, name, array, part) for name in (ours, *others)})
+            summaries = {name: array_scoring.summary(_joined(of), limit) for name, of in each.items()}
+            if not summaries[ours].count:
+                continue
+            lowest = min(others, key=lambda name: summaries[name].median)
+            highest = max(others, key=lambda name: summaries[name].share)
+            mine = list(each[ours].values())
+            ratio = array_scoring.compare(mine, list(each[lowest].values()), limit).ratio
+            points = array_scoring.compare(mine, list(each[highest].values()), limit).points
+            lines.append(
+                [
+                    *(array, label, str(len(mine))),
+                    *(f"{lowest}: {summaries[lowest].median:.2f}{unit}", f"{summaries[ours].median:.2f}{unit}"),
+                    "{:.2f} ({:.2f} to {:.2f})".format(*ratio),
+                    *(f"{highest}: {summaries[highest].share:.1f} %", f"{summaries[ours].share:.1f} %"),
+                    "{:.1f} ({:.1f} to {:.1f})".format(*points),
+                ]
+            )
+    return lines
+
+
+def _common(each: dict[str, dict[int, Floats]]) -> dict[str, dict[int, Floats]]:
+    """The same scenes of every method, in rising order."""
+    there = sorted(set.intersection(*(set(by_scene) for by_scene in each.values())))
+    return {name: {index: by_scene[index] for index in there} for name, by_scene in each.items()}
+
+
+def _joined(by_scene: dict[int, Floats]) -> Floats:
+    return np.concatenate([*by_scene.values(), np.empty(0)])
