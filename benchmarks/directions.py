@@ -1,23 +1,18 @@
-"""Directions against SRP-PHAT, MUSIC and NormMUSIC of pyroomacoustics, on real recordings and in simulated rooms.
+"""Directions of arrays: what they cost, what their confidence is worth, and what the rules behind them are worth.
 
-    python -m benchmarks.directions real FOLDER            # folders such as a180e20_a225e35 hold the true azimuths
-    python -m benchmarks.directions rooms BANK --count 12  # speech from a bank (`qkgcc data bank`)
-    python -m benchmarks.directions confidence BANK        # what it says against how often it is right; and "auto"
-    python -m benchmarks.directions trials BANK            # what the rules of `arrays.maps` and frames are worth
-    python -m benchmarks.directions cost
+    python -m benchmarks.directions                                  # cost
+    python -m benchmarks.directions --bank banks/test-clean          # cost, and confidence in rooms of these voices
+    python -m benchmarks.directions --bank banks/dev-clean --trials  # other rules, in rooms of voices for that
 
-Every method is asked for as many sources as there are, for each block of 1 s and for the whole recording, as azimuths.
-A source is found where an answer is within 10 degrees; each answer finds one. All work on the same samples. The grid of
-pyroomacoustics is a circle of 1 degree, its frames have 512 samples, its frequencies are its own default, 500 to 4000
-Hz.
+How they compare with other methods, on frozen scenes and real recordings: `qkgcc reproduce arrays`.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
+import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,23 +20,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.timing import write
 from qkgcc.arrays import Geometry, array, maps
 from qkgcc.arrays.directions import DirectionEstimator
-from qkgcc.audio import open_audio
 from qkgcc.data.banks import Bank
 from qkgcc.simulate.render import render
 from qkgcc.simulate.scenes import Scene, Source
 
 RATE = 16000
 OURS = ("general", "general-small", "phat")
-THEIRS = ("SRP", "MUSIC", "NormMUSIC")
+LEAST = {"respeaker4": 20, "circular:8:0.1": 4}
+"""Times real time that `general` is to reach."""
+ARRAYS = tuple(LEAST)
 NEAR = 10.0
 T60 = (0.2, 0.6, 0.8, 1.0)
 SECONDS = 6
 
 Floats = npt.NDArray[np.float64]
-Answer = Callable[[npt.NDArray[np.floating], int], list[float]]
-"""From samples (M, n) and a number of sources to azimuths in degrees."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,13 +45,6 @@ class Case:
     array: str
     samples: npt.NDArray[np.floating]
     azimuths: list[float]
-
-
-def real(folder: Path) -> Iterator[Case]:
-    """Recordings of a ReSpeaker 4; the folder that holds a distance names the azimuths."""
-    for path in sorted(folder.rglob("*.flac")):
-        truth = [float(one) for one in re.findall(r"a(\d+)e\d+", path.parent.parent.name)]
-        yield Case(f"real, {len(truth)} sources", "respeaker4", open_audio(path).read(), truth)
 
 
 def rooms(bank_path: Path, count: int) -> Iterator[Case]:
@@ -68,7 +56,7 @@ def rooms(bank_path: Path, count: int) -> Iterator[Case]:
     def speech(id: str) -> npt.NDArray[np.floating]:
         return np.concatenate([bank.audio(int(number)) for number in id.split("+")])
 
-    for name in ("respeaker4", "circular:8:0.1"):
+    for name in ARRAYS:
         geometry = array(name)
         for talkers in (1, 2, 3):
             for index in range(count):
@@ -103,31 +91,6 @@ def _scene(
     return scene, truth
 
 
-def ours(name: str, method: str) -> Answer:
-    estimators: dict[int, DirectionEstimator] = {}
-
-    def answer(samples: npt.NDArray[np.floating], count: int) -> list[float]:
-        if count not in estimators:
-            estimators[count] = DirectionEstimator(array(name), method, sources=count, threads=1)
-        return [one.azimuth for one in estimators[count](samples, RATE).directions]
-
-    return answer
-
-
-def theirs(name: str, method: str) -> Answer:
-    import pyroomacoustics as pra
-
-    places = array(name).microphones[:, :2].T
-
-    def answer(samples: npt.NDArray[np.floating], count: int) -> list[float]:
-        finder = pra.doa.algorithms[method](places, RATE, 512, c=343.0, num_src=count, n_grid=360)
-        spectra = pra.transform.stft.analysis(samples.T, 512, 256).transpose(2, 1, 0)
-        finder.locate_sources(spectra, num_src=count)
-        return [float(one) for one in np.degrees(np.atleast_1d(finder.azimuth_recon))]
-
-    return answer
-
-
 def _turn(first: float, second: float) -> float:
     return abs((first - second + 180) % 360 - 180)
 
@@ -144,32 +107,9 @@ def errors(answers: list[float], truth: list[float]) -> list[float]:
     return found
 
 
-def compare(cases: Iterable[Case], chosen: Iterable[str]) -> None:
-    methods: dict[tuple[str, str], Answer] = {}
-    whole: dict[tuple[str, str], list[float]] = {}
-    blocks: dict[tuple[str, str], list[float]] = {}
-    for case in cases:
-        for method in chosen:
-            if (case.array, method) not in methods:
-                methods[case.array, method] = (ours if method in OURS else theirs)(case.array, method)
-            answer, key = methods[case.array, method], (case.group, method)
-            count = len(case.azimuths)
-            whole.setdefault(key, []).extend(errors(answer(case.samples, count), case.azimuths))
-            for first in range(0, case.samples.shape[1] - RATE + 1, RATE):
-                part = answer(case.samples[:, first : first + RATE], count)
-                blocks.setdefault(key, []).extend(errors(part, case.azimuths))
-    print("| recordings | method | whole: found | worst | 1 s: median | within 5 | within 10 |")
-    print("|---|---|---|---|---|---|---|")
-    for group, method in whole:
-        all_of, each = np.array(whole[group, method]), np.array(blocks[group, method])
-        print(
-            f"| {group} | {method} | {(all_of <= NEAR).sum()} of {len(all_of)} | {all_of.max():.1f} | "
-            f"{np.median(each):.1f} | {100 * (each <= 5).mean():.0f} % | {100 * (each <= NEAR).mean():.0f} % |"
-        )
-
-
-def confidence(cases: Iterable[Case], method: str = "general-small") -> None:
-    """How often directions of 1 s blocks are within 10 degrees of a source, by what their confidence says."""
+def confidence(cases: Iterable[Case], method: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """How often directions of 1 s blocks are within 10 degrees of a source, by what their confidence says; and how
+    often "auto" counts the talkers of a recording rightly."""
     said: list[float] = []
     right: list[bool] = []
     counts: dict[tuple[str, int], list[int]] = {}
@@ -182,15 +122,30 @@ def confidence(cases: Iterable[Case], method: str = "general-small") -> None:
         auto = DirectionEstimator(array(case.array), method, sources="auto", threads=1)(case.samples, RATE)
         counts.setdefault((case.array, talkers), []).append(len(auto.directions))
     stated, correct = np.array(said), np.array(right)
-    print("| confidence | directions | said on average | right |\n|---|---|---|---|")
+    rows = []
     for low, high in ((0, 0.2), (0.2, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 0.9), (0.9, 0.95), (0.95, 1.01)):
         inside = (stated >= low) & (stated < high)
         if inside.any():
-            shares = f"{100 * stated[inside].mean():.0f} % | {100 * correct[inside].mean():.0f} %"
-            print(f"| {low:g} to {min(1, high):g} | {inside.sum()} | {shares} |")
-    print("\n| array | talkers | recordings | counted rightly |\n|---|---|---|---|")
-    for (name, talkers), found in counts.items():
-        print(f"| {name} | {talkers} | {len(found)} | {sum(one == talkers for one in found)} |")
+            rows.append(
+                {
+                    "method": method,
+                    "confidence": f"{low:g} to {min(1, high):g}",
+                    "directions": int(inside.sum()),
+                    "said on average": f"{100 * stated[inside].mean():.0f} %",
+                    "right": f"{100 * correct[inside].mean():.0f} %",
+                }
+            )
+    counted = [
+        {
+            "method": method,
+            "array": name,
+            "talkers": talkers,
+            "recordings": len(found),
+            "counted rightly": sum(one == talkers for one in found),
+        }
+        for (name, talkers), found in counts.items()
+    ]
+    return rows, counted
 
 
 TRIALS: dict[str, dict[str, float]] = {
@@ -231,37 +186,72 @@ def trials(cases: Iterable[Case], method: str = "general-small") -> None:
         print(f"| {label} | {' | '.join(cells)} |", flush=True)
 
 
-def cost() -> None:
-    """Times real time on one core, with hops of 1024 samples."""
+def cost() -> list[dict[str, Any]]:
+    """Times real time on one core."""
     rng = np.random.default_rng(0)
-    print("| array | method | times real time |\n|---|---|---|")
-    for name in ("respeaker4", "circular:8:0.1"):
-        samples = 0.1 * rng.standard_normal((len(array(name)), 20 * RATE)).astype(np.float32)
-        for method in OURS:
-            estimator = DirectionEstimator(array(name), method, hop=1024 / RATE, threads=1)
-            estimator(samples[:, :RATE], RATE)
+    rows = []
+    for name, method in itertools.product(ARRAYS, OURS):
+        samples = 0.1 * rng.standard_normal((len(array(name)), SECONDS * RATE)).astype(np.float32)
+        estimator = DirectionEstimator(array(name), method, hop=1024 / RATE, threads=1)
+        estimator(samples[:, :RATE], RATE)
+        seconds = []
+        for _ in range(5):
             begin = time.process_time()
             estimator(samples, RATE)
-            print(f"| {name} | {method} | {20 / (time.process_time() - begin):.0f} |")
+            seconds.append(time.process_time() - begin)
+        rows.append(
+            {
+                "array": name,
+                "pairs": len(array(name).pairs),
+                "method": method,
+                "times real time": f"{SECONDS / np.median(seconds):.0f}",
+                "asked": LEAST[name] if method == "general" else "",
+            }
+        )
+    return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("real", "rooms", "confidence", "trials", "cost"))
-    parser.add_argument("path", type=Path, nargs="?", help="of the recordings, or of the bank")
-    parser.add_argument("--count", type=int, default=12, help="rooms for each array and number of talkers")
-    parser.add_argument("--methods", nargs="+", default=[*OURS, *THEIRS], choices=[*OURS, *THEIRS])
+    parser.add_argument("--bank", type=Path, help="of voices")
+    parser.add_argument("--count", type=int, default=8, help="rooms for each array and number of talkers")
+    parser.add_argument("--trials", action="store_true", help="other rules, and nothing else")
     given = parser.parse_args()
-    if given.what == "cost":
-        cost()
-    elif given.path is None:
-        parser.error(f"{given.what} needs a path")
-    elif given.what == "confidence":
-        confidence(rooms(given.path, given.count))
-    elif given.what == "trials":
-        trials(rooms(given.path, given.count))
-    else:
-        compare(real(given.path) if given.what == "real" else rooms(given.path, given.count), given.methods)
+    if given.trials:
+        if given.bank is None:
+            parser.error("--trials needs a --bank")
+        trials(rooms(given.bank, given.count))
+        return
+    command = "python -m benchmarks.directions"
+    rows = cost()
+    notes = ["One thread, hops of 1024 samples at 16 kHz (the default, 512, is half as fast); noise, median of 5."]
+    write("directions_cost", "What directions cost", command, list(rows[0]), rows, notes)
+    if given.bank is None:
+        return
+    cases = list(rooms(given.bank, given.count))
+    said, counted = zip(*(confidence(cases, method) for method in OURS[:2]), strict=True)
+    where = (
+        f"{given.count} simulated rooms for each array and number of talkers, a quarter with a T60 of 0.2 s, others "
+        "0.6 to 1 s, diffuse noise 5 to 25 dB below the first talker."
+    )
+    table = [row for rows in said for row in rows]
+    write(
+        "directions_confidence",
+        "What the confidence of directions is worth",
+        command,
+        list(table[0]),
+        table,
+        [f"Blocks of 1 s; right: within 10 degrees of a talker. {where}"],
+    )
+    table = [row for rows in counted for row in rows]
+    write(
+        "directions_counted",
+        "How many talkers are counted",
+        command,
+        list(table[0]),
+        table,
+        [f'`sources="auto"`, recordings of {SECONDS} s. {where}'],
+    )
 
 
 if __name__ == "__main__":
