@@ -124,7 +124,7 @@ def difference_lines(rows: Sequence[results.Row], ours: str) -> list[list[str]]:
     """
     lines = [["array", "part", "scenes", "lowest median", ours, "ratio", "highest share", ours, "points more"]]
     for array in ARRAYS:
-        others = [name for name in methods(rows, array) if name != ours]
+        others = [name for name in methods(rows, array) if not name.startswith(ours)]  # its kin are no others
         if ours not in methods(rows, array) or not others:
             continue
         limit, unit = (NEAR, " m") if array == DISTRIBUTED else (WITHIN, "°")

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from qkgcc.errors import InputError
-from qkgcc.experiments import catalog, general_report, results
+from qkgcc.experiments import array_report, arrays, catalog, general_report, results
 from qkgcc.files import write_whole
 
-FILES = ("README.md", "docs/results.md", "docs/general.md")
+FILES = ("README.md", "docs/results.md", "docs/general.md", "docs/array-test.md")
 _HIGH = 3000.0  # Hz: where a coherence that falls from the lowest frequencies on no longer makes the correlation
 _MARKED = re.compile(r"(<!-- (?P<what>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -234,7 +234,17 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "general-calibration": lambda folder: markdown(general_report.calibration_lines(folder)),
     "general-sources": lambda folder: markdown(general_report.two_sources_lines(folder)),
     "general-behaviour": lambda folder: markdown(general_report.behaviour_lines(folder)),
+    "arrays-respeaker4": lambda folder: markdown(array_report.part_lines(array_rows(folder), "respeaker4")),
+    "arrays-circle": lambda folder: markdown(array_report.part_lines(array_rows(folder), "circular:8:0.1")),
+    "arrays-distributed": lambda folder: markdown(array_report.part_lines(array_rows(folder), "distributed")),
+    "arrays-differences": lambda folder: markdown(array_report.difference_lines(array_rows(folder), "qkgcc")),
+    "arrays-real": lambda folder: markdown(array_report.respeaker_lines(array_rows(folder))),
 }
+
+
+def array_rows(folder: Path) -> list[results.Row]:
+    content = results.read(folder / f"{arrays.NAME}.json")
+    return list(content["rows"]) if content else []
 
 
 def filled(text: str, folder: Path) -> str:
