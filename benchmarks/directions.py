@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.timing import write
-from qkgcc.arrays import Geometry, array, maps
-from qkgcc.arrays.directions import DirectionEstimator
+from qkgcc.arrays import Geometry, array
+from qkgcc.arrays.directions import maps
+from qkgcc.arrays.directions.estimator import DirectionEstimator
 from qkgcc.data.banks import Bank
 from qkgcc.simulate.render import render
 from qkgcc.simulate.scenes import Scene, Source

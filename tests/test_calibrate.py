@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 import faults
 from faults import RATE, Array
 from qkgcc.arrays import Geometry, array, read_geometry
-from qkgcc.arrays.alignment import warped, write_aligned
+from qkgcc.arrays.calibration.alignment import warped, write_aligned
+from qkgcc.arrays.calibration.moments import measure_moments
+from qkgcc.arrays.calibration.refine import Moments, Refined, refine
+from qkgcc.arrays.calibration.synchronise import Clock, synchronise
+from qkgcc.arrays.calibration.wavefronts import across, arrivals, derivatives
 from qkgcc.arrays.files import write_geometry
-from qkgcc.arrays.moments import measure_moments
-from qkgcc.arrays.refine import Moments, Refined, refine
-from qkgcc.arrays.synchronise import Clock, synchronise
-from qkgcc.arrays.wavefronts import across, arrivals, derivatives
 from qkgcc.audio import Recording, open_audio
 from qkgcc.cli import app
 from qkgcc.doctor import diagnose

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from qkgcc import plots
 from qkgcc.arrays import Geometry, array
 from qkgcc.arrays.delays import Steering, far_delays, near_delays
-from qkgcc.arrays.directions import DirectionEstimator
+from qkgcc.arrays.directions.estimator import DirectionEstimator
+from qkgcc.arrays.directions.found import DirectionEstimate, described
+from qkgcc.arrays.directions.grids import Grid, angle_between, azimuth_elevation, unit_vectors
 from qkgcc.arrays.evidence import ArrayEvidence, ArrayFrames, frames_of
-from qkgcc.arrays.found import DirectionEstimate, described
-from qkgcc.arrays.grids import Grid, angle_between, azimuth_elevation, unit_vectors
 from qkgcc.audio import open_audio
 from qkgcc.cli import app, main
 from qkgcc.errors import InputError

@@ -66,7 +66,6 @@ def test_a_second_position_is_sought_in_other_peaks() -> None:
 
 
 def test_ours_answers_through_the_same_call() -> None:
-    pytest.importorskip("qkgcc.arrays.directions")
     geometry = array("respeaker4")
     true = 50 * np.array([[np.cos(2.0), np.sin(2.0), 0.0]])
     found = Directions("ours", "phat").locate(heard_from(true, geometry, 2 * RATE), RATE, geometry, [1, 0], RATE)

@@ -26,9 +26,9 @@ from rich.console import Console
 from qkgcc import DelayEstimator, DelayStream, InputError, MissingExtraError, capture, listening, recorder
 from qkgcc.arrays import array
 from qkgcc.arrays.delays import far_delays
-from qkgcc.arrays.direction_stream import DirectionStream, frames_csv
-from qkgcc.arrays.directions import DirectionEstimator
-from qkgcc.arrays.grids import unit_vectors
+from qkgcc.arrays.directions.estimator import DirectionEstimator
+from qkgcc.arrays.directions.grids import unit_vectors
+from qkgcc.arrays.directions.stream import DirectionStream, frames_csv
 from qkgcc.audio import open_audio
 from qkgcc.capture import Block, Replay, SoundCard, Source
 from qkgcc.cli import main

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 import faults
 from faults import RATE, Array
 from qkgcc.arrays import Geometry
-from qkgcc.arrays.alignment import warped
+from qkgcc.arrays.calibration.alignment import warped
 from qkgcc.arrays.delays import near_delays
 from qkgcc.arrays.files import write_geometry
-from qkgcc.arrays.positions import PositionEstimator
-from qkgcc.arrays.trilateration import closed_form, described, fit_position
+from qkgcc.arrays.positions.estimator import PositionEstimator
+from qkgcc.arrays.positions.trilateration import closed_form, described, fit_position
 from qkgcc.cli import app
 from qkgcc.errors import InputError
 

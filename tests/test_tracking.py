@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from qkgcc.arrays.motion import Motion, State, angle_between, moved, way_to
-from qkgcc.arrays.rttm import COLUMNS, Segment, rows, rttm, segments
-from qkgcc.arrays.track_scores import evaluate
-from qkgcc.arrays.track_smoothing import Trajectory, smooth
-from qkgcc.arrays.tracking import Track, Tracker
+from qkgcc.arrays.tracks.motion import Motion, State, angle_between, moved, way_to
+from qkgcc.arrays.tracks.rttm import COLUMNS, Segment, rows, rttm, segments
+from qkgcc.arrays.tracks.scores import evaluate
+from qkgcc.arrays.tracks.smoothing import Trajectory, smooth
+from qkgcc.arrays.tracks.tracker import Track, Tracker
 from qkgcc.errors import InputError
 
 HOP = 0.064

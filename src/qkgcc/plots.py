@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from qkgcc.arrays import Geometry
-    from qkgcc.arrays.found import DirectionEstimate
-    from qkgcc.arrays.placed import Position, PositionEstimate
+    from qkgcc.arrays.directions.found import DirectionEstimate
+    from qkgcc.arrays.positions.placed import Position, PositionEstimate
     from qkgcc.results import DelayEstimate, Explanation
     from qkgcc.simulate.scenes import Scene
 

@@ -59,8 +59,8 @@ def offsets(
 
     * `qkgcc calibrate offsets clap-a.wav clap-b.wav --distances 1.2,0.8 --format json`
     """
-    from qkgcc.arrays.alignment import write_aligned
-    from qkgcc.arrays.synchronise import synchronise
+    from qkgcc.arrays.calibration.alignment import write_aligned
+    from qkgcc.arrays.calibration.synchronise import synchronise
 
     recordings, names = _recorders(files)
     metres = None if distances is None else _numbers(distances)
@@ -163,9 +163,9 @@ def positions(
     * `qkgcc calibrate positions walk.wav --array circular:8:0.1 --height 0 --format json`
     """
     from qkgcc.arrays import array as named
+    from qkgcc.arrays.calibration.moments import measure_moments
+    from qkgcc.arrays.calibration.refine import refine
     from qkgcc.arrays.files import write_geometry
-    from qkgcc.arrays.moments import measure_moments
-    from qkgcc.arrays.refine import refine
 
     nominal = named(array)
     speed = sound_speed(speed_of_sound, temperature)

@@ -10,8 +10,8 @@ import typer
 from rich.table import Table
 
 from qkgcc.arrays import Geometry
-from qkgcc.arrays.direction_stream import DirectionFrames, DirectionStream, frames_csv, frames_json
-from qkgcc.arrays.directions import DirectionEstimator
+from qkgcc.arrays.directions.estimator import DirectionEstimator
+from qkgcc.arrays.directions.stream import DirectionFrames, DirectionStream, frames_csv, frames_json
 from qkgcc.arrays.evidence import wrong_channels
 from qkgcc.audio import check_channels
 from qkgcc.capture import Block32, Replay, SoundCard, Source, devices

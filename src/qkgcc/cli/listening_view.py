@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from qkgcc.arrays.direction_stream import DirectionFrames, speaking
+from qkgcc.arrays.directions.stream import DirectionFrames, speaking
 from qkgcc.cli.tables import bar, number
 from qkgcc.listening import A, Floats, Session
 from qkgcc.results import DelayEstimate

@@ -185,8 +185,8 @@ class _Locator:
 def _directions(
     geometry: str, method: str, options: dict[str, Any], *, track: bool, keep_maps: bool, frames: bool
 ) -> _Locator:
-    from qkgcc.arrays.directions import DirectionEstimator
-    from qkgcc.arrays.found import directions_csv, tracks_csv
+    from qkgcc.arrays.directions.estimator import DirectionEstimator
+    from qkgcc.arrays.directions.found import directions_csv, tracks_csv
 
     estimator = DirectionEstimator(array(geometry), method, **options)
     if estimator.geometry.aperture > WIDE:
@@ -204,8 +204,8 @@ def _directions(
 
 
 def _positions(geometry: str, method: str, height: float | None, options: dict[str, Any]) -> _Locator:
-    from qkgcc.arrays.placed import positions_csv
-    from qkgcc.arrays.positions import PositionEstimator
+    from qkgcc.arrays.positions.estimator import PositionEstimator
+    from qkgcc.arrays.positions.placed import positions_csv
 
     estimator = PositionEstimator(array(geometry), method, height=height, **options)
     return _Locator(

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from qkgcc.arrays.found import DirectionEstimate, described, elevation_text
-from qkgcc.arrays.placed import PositionEstimate
+from qkgcc.arrays.directions.found import DirectionEstimate, described, elevation_text
+from qkgcc.arrays.positions.placed import PositionEstimate
 from qkgcc.results import DelayEstimate
 
 _ROWS = 24  # of a table: what a terminal shows at once

@@ -18,7 +18,7 @@ from itertools import combinations, permutations
 import numpy as np
 
 from qkgcc.arrays import Geometry
-from qkgcc.arrays.wavefronts import arrivals, sphere
+from qkgcc.arrays.calibration.wavefronts import arrivals, sphere
 from qkgcc.lags import Floats, Track
 
 MISFIT = (16e-6, 0.03)

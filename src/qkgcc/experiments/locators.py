@@ -16,7 +16,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -24,7 +23,7 @@ import numpy.typing as npt
 import scipy.fft
 import scipy.optimize
 
-from qkgcc.arrays import Geometry
+from qkgcc.arrays import DirectionEstimator, Geometry
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError, MissingExtraError
 from qkgcc.methods import WEIGHTS
@@ -152,8 +151,6 @@ class Directions:
     def locate(
         self, audio: Floats, sample_rate: int, geometry: Geometry, talkers: Sequence[int], block: int
     ) -> list[Floats]:
-        from qkgcc.arrays.directions import DirectionEstimator  # type: ignore[import-not-found,unused-ignore]
-
         estimator = DirectionEstimator(
             geometry, self.method, sources=max(1, *talkers), block=block / sample_rate, threads=1
         )
@@ -169,8 +166,6 @@ class Directions:
 
 def ours() -> list[Locator]:
     """Those of this package: networks, and SRP-PHAT as this package has it."""
-    if find_spec("qkgcc.arrays.directions") is None:
-        return []
     return [
         Directions("qkgcc", "general"),
         Directions("qkgcc-small", "general-small"),

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from qkgcc.arrays.motion import Motion, State, angle_between, moved, way_to
-from qkgcc.arrays.tracking import PAUSE, SPEAKING, Track
+from qkgcc.arrays.tracks.motion import Motion, State, angle_between, moved, way_to
+from qkgcc.arrays.tracks.tracker import PAUSE, SPEAKING, Track
 from qkgcc.errors import InputError
 
 GAP = 5.0

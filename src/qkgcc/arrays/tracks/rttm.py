@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qkgcc.arrays.tracking import Track
+from qkgcc.arrays.tracks.tracker import Track
 from qkgcc.errors import InputError
 
 COLUMNS = ("time", "track", "azimuth", "elevation", "spread", "probability", "speaking", "active")

@@ -19,7 +19,7 @@ from qkgcc.errors import InputError
 from qkgcc.files import shown, write_whole
 
 if TYPE_CHECKING:
-    from qkgcc.arrays.synchronise import Synchronisation
+    from qkgcc.arrays.calibration.synchronise import Synchronisation
 
 _TAPS = 64  # samples that the sinc looks at; what is left out is below -90 dB up to 0.9 of half the rate
 _KAISER = 9.0

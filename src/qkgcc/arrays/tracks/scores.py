@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.arrays.motion import angle_between
-from qkgcc.arrays.tracking import Track
+from qkgcc.arrays.tracks.motion import angle_between
+from qkgcc.arrays.tracks.tracker import Track
 from qkgcc.errors import InputError
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.fft
 
-from qkgcc.arrays.alignment import warped
+from qkgcc.arrays.calibration.alignment import warped
 from qkgcc.audio import Recording, resampled
 from qkgcc.clocks import measure_drift
 from qkgcc.constants import SPEED_OF_SOUND

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.arrays.calibration.observability import LIMIT, Unsolved, rigid_motions, undetermined, unsolved
+from qkgcc.arrays.calibration.wavefronts import across, arrivals, derivatives, nearest_wavefronts
 from qkgcc.arrays.geometry import Geometry
-from qkgcc.arrays.observability import LIMIT, Unsolved, rigid_motions, undetermined, unsolved
-from qkgcc.arrays.wavefronts import across, arrivals, derivatives, nearest_wavefronts
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
 

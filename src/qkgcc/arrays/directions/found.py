@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.arrays.rttm import COLUMNS, Segment, rows, rttm, segments
-from qkgcc.arrays.track_smoothing import Trajectory
+from qkgcc.arrays.tracks.rttm import COLUMNS, Segment, rows, rttm, segments
+from qkgcc.arrays.tracks.smoothing import Trajectory
 from qkgcc.files import write_whole
 from qkgcc.results import cell, rounded
 

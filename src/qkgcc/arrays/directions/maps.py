@@ -28,8 +28,8 @@ import numpy.typing as npt
 import scipy.sparse
 
 from qkgcc.arrays.delays import Steering
+from qkgcc.arrays.directions.grids import RISE, STEP, Grid, angle_between, azimuth_elevation, unit_vectors
 from qkgcc.arrays.evidence import ArrayEvidence, ArrayFrames
-from qkgcc.arrays.grids import RISE, STEP, Grid, angle_between, azimuth_elevation, unit_vectors
 
 KAPPA = 16.0
 """How sure a frame is of its direction, see above."""

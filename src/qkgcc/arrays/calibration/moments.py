@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from qkgcc.arrays.calibration.refine import TOLERANCE, Moments
 from qkgcc.arrays.geometry import Floats, Geometry
-from qkgcc.arrays.refine import TOLERANCE, Moments
 from qkgcc.audio import Recording
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError

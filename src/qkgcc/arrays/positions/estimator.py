@@ -21,8 +21,8 @@ from scipy.ndimage import maximum_filter1d
 from qkgcc.arrays.delays import near_delays
 from qkgcc.arrays.evidence import ArrayEvidence, ArrayFrames, array_network, frames_of, wrong_channels
 from qkgcc.arrays.geometry import Geometry
-from qkgcc.arrays.placed import Position, PositionBlock, PositionEstimate
-from qkgcc.arrays.trilateration import described, fit_position
+from qkgcc.arrays.positions.placed import Position, PositionBlock, PositionEstimate
+from qkgcc.arrays.positions.trilateration import described, fit_position
 from qkgcc.audio import Recording, open_audio
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.arrays.directions import DirectionEstimator, followed
+from qkgcc.arrays.directions.estimator import DirectionEstimator, followed
+from qkgcc.arrays.directions.grids import angle_between, azimuth_elevation
+from qkgcc.arrays.directions.maps import FrameMaps
 from qkgcc.arrays.evidence import ArrayFrames
-from qkgcc.arrays.grids import angle_between, azimuth_elevation
-from qkgcc.arrays.maps import FrameMaps
-from qkgcc.arrays.tracking import Track
+from qkgcc.arrays.tracks.tracker import Track
 from qkgcc.audio import Samples
 from qkgcc.results import cell, rounded
 

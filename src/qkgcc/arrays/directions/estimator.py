@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 
 from qkgcc.arrays.delays import Pairs
+from qkgcc.arrays.directions.found import Direction, DirectionBlock, DirectionEstimate
+from qkgcc.arrays.directions.grids import Floats, Grid, angle_between, azimuth_elevation
+from qkgcc.arrays.directions.maps import NEAR, DirectionMaps, FrameMaps, MapSum, Peak
 from qkgcc.arrays.evidence import (
     FRAME,
     ArrayEvidence,
@@ -24,12 +27,9 @@ from qkgcc.arrays.evidence import (
     frames_of,
     wrong_channels,
 )
-from qkgcc.arrays.found import Direction, DirectionBlock, DirectionEstimate
 from qkgcc.arrays.geometry import Geometry
-from qkgcc.arrays.grids import Floats, Grid, angle_between, azimuth_elevation
-from qkgcc.arrays.maps import NEAR, DirectionMaps, FrameMaps, MapSum, Peak
-from qkgcc.arrays.track_smoothing import smooth
-from qkgcc.arrays.tracking import Track, Tracker
+from qkgcc.arrays.tracks.smoothing import smooth
+from qkgcc.arrays.tracks.tracker import Track, Tracker
 from qkgcc.audio import Recording, open_audio
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError

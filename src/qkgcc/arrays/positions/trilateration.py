@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from qkgcc.arrays.delays import Pairs
 from qkgcc.arrays.geometry import Geometry
-from qkgcc.arrays.placed import Position
+from qkgcc.arrays.positions.placed import Position
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
 

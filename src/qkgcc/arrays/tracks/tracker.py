@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from qkgcc.arrays.motion import Motion, State, moved
+from qkgcc.arrays.tracks.motion import Motion, State, moved
 from qkgcc.errors import InputError
 
 SPEAKING, PAUSE, LIFE = 1.5, 1.5, 30.0
