@@ -151,6 +151,24 @@ def test_swapping_gives_the_mirrored_class(sets: tuple, quick: Config) -> None:
     assert torch.equal(seen["frames"][1], sets[0].frames[1])
 
 
+def test_a_compiled_network_that_computes_something_else_is_found() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    model.eval()
+    given = torch.randn(16, 4)
+    statistics = {name: buffer.clone() for name, buffer in model.named_buffers()}
+
+    def plain() -> torch.Tensor:
+        return (model(given) ** 2 + model(given)).abs().mean()
+
+    step.compare_losses(model, plain, lambda: plain() * 1.001)
+    for wrong in (lambda: plain() * 1.2, lambda: plain() * float("nan")):
+        with pytest.raises(InputError, match="compile = false"):
+            step.compare_losses(model, plain, wrong)
+    assert not model.training
+    assert all(torch.equal(buffer, statistics[name]) for name, buffer in model.named_buffers())
+
+
 # Targets
 
 

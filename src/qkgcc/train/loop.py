@@ -180,6 +180,7 @@ class Trainer:
             raise InputError(
                 f"the loss is no longer finite in epoch {epoch + 1}: lower learning_rate, or use precision float32"
             )
+        self._step.check()
         scores = self.validate()
         self.seconds = clock()
         row = {

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from qkgcc.errors import InputError
 from qkgcc.train.config import Config
 from qkgcc.train.data import PairSet
 from qkgcc.train.targets import cross_entropy
 
 _WARM_UP = 3  # steps before recording, for compilers and libraries to settle
+_ALIKE = 0.05  # share by which compiled losses may differ: rounding to TF32 and bf16 is below a hundredth
 
 
 class Step:
@@ -36,6 +38,9 @@ class Step:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self._learn(rows, swap)
+
+    def check(self) -> None:
+        """Raise where what is trained is not the network that will be used; here it is the same code."""
 
     def _learn(self, rows: Tensor, swap: Tensor) -> None:
         loss = self._loss(rows, swap)
@@ -97,9 +102,35 @@ class GraphedStep(Step):
             group["lr"].fill_(learning_rate)
         self._graph.replay()
 
+    def check(self) -> None:
+        rows, swap = self._rows.clone(), self._swap.clone()
+        compare_losses(self.model, lambda: super(GraphedStep, self)._loss(rows, swap), lambda: self._loss(rows, swap))
+
     def _loss(self, rows: Tensor, swap: Tensor) -> Tensor:
         loss: Tensor = self._compiled(rows, swap)
         return loss
+
+
+def compare_losses(model: nn.Module, plain: Callable[[], Tensor], compiled: Callable[[], Tensor]) -> None:
+    """Raise if the compiled loss of a batch is not the plain one. Statistics of the network stay as they were.
+
+    Compilers err: networks have been seen whose training loss fell as it should and whose answers were nonsense. At the
+    first step it need not show, for what begins as 0 hides what comes before it. Gradients are left on: without them,
+    another function would be compiled.
+    """
+    before = [buffer.clone() for buffer in model.buffers()]
+    was_training = model.training
+    model.train()
+    expected, found = float(plain().detach()), float(compiled().detach())
+    with torch.no_grad():
+        for buffer, old in zip(model.buffers(), before, strict=True):
+            buffer.copy_(old)
+    model.train(was_training)
+    if not abs(found - expected) <= _ALIKE * abs(expected):
+        raise InputError(
+            f"compiled, the network has a loss of {found:.4f} on a batch; as it is written, {expected:.4f}: the "
+            "compiler made another function of it. Train it with compile = false"
+        )
 
 
 def make_optimizer(model: nn.Module, config: Config, graphed: bool) -> torch.optim.Optimizer:
