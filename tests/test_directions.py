@@ -282,6 +282,14 @@ def test_silence_in_a_block_has_no_lines_however_much_is_heard_around_it() -> No
     assert len(context.lines(3.0, 4.0, 1)) == 1
 
 
+def test_sources_are_counted_in_the_block_itself() -> None:
+    geometry = array("circular:8:0.1")
+    x = np.concatenate([sound(geometry, [(40.0, 0.0)], 2.0), sound(geometry, [(-75.0, 0.0)], 2.0, seed=1)], axis=1)
+    blocks = estimate(geometry, x, sources="auto").blocks
+    assert [len(block.directions) for block in blocks] == [1, 1, 1, 1]
+    assert [block.directions[0].azimuth for block in blocks] == pytest.approx([40, 40, -75, -75], abs=3)
+
+
 def test_context_reaches_as_far_as_it_says() -> None:
     geometry = array("respeaker4")
     x = sound(geometry, [(40.0, 0.0)], 5.0, snr=0.0)

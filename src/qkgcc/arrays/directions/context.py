@@ -68,47 +68,41 @@ class Context:
     def __init__(self, grid: Grid, seconds: float) -> None:
         self.seconds = seconds
         self._wraps, self._cells, self.step = grid.kind == "circle", len(grid.cells), STEP[grid.kind]
-        self._kept: deque[tuple[Floats, FrameMaps]] = deque()
+        self._kept: deque[tuple[Floats, Floats, Floats]] = deque()
 
     def add(self, times: Floats, found: FrameMaps) -> None:
         if len(times):
-            self._kept.append((times, found))
+            self._kept.append((times, found.weights, found.cells))
 
     def forget(self, before: float) -> None:
         """Drop what ends before a time."""
         while self._kept and self._kept[0][0][-1] < before:
             self._kept.popleft()
 
-    def lines(self, first: float, last: float, count: int, least: float = 0.0) -> list[Line]:
-        """Up to so many sources of a block from `first` to `last` seconds, those with the most frames in it first.
-
-        Args:
-            least: share that each has to have in the block.
-        """
-        if not self._kept:
+    def lines(self, first: float, last: float, count: int) -> list[Line]:
+        """Up to so many sources of a block from `first` to `last` seconds, those with the most frames in it first."""
+        if not self._kept or not count:
             return []
-        times = np.concatenate([one for one, _ in self._kept])
-        weights = np.concatenate([found.weights for _, found in self._kept])
+        times, weights, cells = (np.concatenate(part) for part in zip(*self._kept, strict=True))
         outside = np.maximum(first - times, times - last)
         inside = (times >= first - _TIE) & (times < last - _TIE)
         counts = weights * np.where(inside, 1.0, BESIDE * np.clip(1 - outside / self.seconds, 0, 1))
         heard = counts > 0
         if not (heard & inside).any():
             return []
-        cells = np.concatenate([found.cells for _, found in self._kept])[heard]
         said = _said(counts, weights, inside), _said(counts, weights, heard)
-        frames = _Frames(self, cells, counts[heard], times[heard] - (first + last) / 2, inside[heard], said)
+        frames = _Frames(self, cells[heard], counts[heard], times[heard] - (first + last) / 2, inside[heard], said)
         found: list[tuple[float, float]] = []
         while len(found) < count:
             line = frames.best(found)
-            if line is None or frames.shares(line)[1] < least:
+            if line is None:
                 break
             found.append(line)
         for number in list(range(len(found))) * (_SWEEPS if len(found) > 1 else 0):
             found[number] = frames.best(found[:number] + found[number + 1 :]) or found[number]
         own = frames.own(found)
         lines = [Line(*line, *frames.shares(line), some) for line, some in zip(found, own, strict=True)]
-        return sorted((line for line in lines if line.share >= least), key=lambda line: -line.frames)
+        return sorted(lines, key=lambda line: -line.frames)
 
     def along(self, cells: Floats | Indices) -> Indices:
         """Cells as indices; beyond the ends of a line of directions, the one after the last."""

@@ -127,22 +127,21 @@ class DirectionEstimator:
 
     def peaks(self, summed: MapSum) -> list[Peak]:
         """As many directions as were asked for."""
-        return summed.peaks(*self._wanted)
+        if self.sources != "auto":
+            return summed.peaks(int(self.sources))
+        return summed.peaks(MOST, max(LEAST, self.grid.chance(NEAR)))
 
     def peaks_along(self, summed: MapSum, context: Context, first: float, last: float) -> list[Peak]:
-        """The same of a block from `first` to `last` seconds, with the seconds around it."""
-        lines = context.lines(first, last, *self._wanted)
+        """The same of a block from `first` to `last` seconds, with the seconds around it.
+
+        "auto" counts those of the block itself: who is silent in it is known from the seconds around it, too.
+        """
+        count = len(self.peaks(summed)) if self.sources == "auto" else int(self.sources)
+        lines = context.lines(first, last, count)
         total = sum(line.around for line in lines)
         return [
             Peak(*summed.placed(line.cell), line.share, probability(line.around, total - line.around)) for line in lines
         ]
-
-    @property
-    def _wanted(self) -> tuple[int, float]:
-        """How many directions at most, and the share that each has to have."""
-        if self.sources != "auto":
-            return int(self.sources), 0.0
-        return MOST, max(LEAST, self.grid.chance(NEAR))
 
     def __call__(
         self,
