@@ -160,6 +160,9 @@ TRIALS: dict[str, dict[str, float]] = {
     "frames of 128 ms, hops of 32 ms": {"frame": 0.128, "hop": 0.032},
     "hops of 16 ms": {"hop": 0.016},
     "hops of 64 ms": {"hop": 0.064},
+    "each block for itself": {"context": 0.0},
+    "context of 1 s": {"context": 1.0},
+    "context of 4 s": {"context": 4.0},
 }
 
 

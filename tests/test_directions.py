@@ -14,9 +14,11 @@ from typer.testing import CliRunner
 from qkgcc import plots
 from qkgcc.arrays import Geometry, array
 from qkgcc.arrays.delays import Steering, far_delays, near_delays
+from qkgcc.arrays.directions.context import CONTEXT, Context
 from qkgcc.arrays.directions.estimator import DirectionEstimator
 from qkgcc.arrays.directions.found import DirectionEstimate, described
 from qkgcc.arrays.directions.grids import Grid, angle_between, azimuth_elevation, unit_vectors
+from qkgcc.arrays.directions.maps import FrameMaps
 from qkgcc.arrays.evidence import ArrayEvidence, ArrayFrames, frames_of
 from qkgcc.audio import open_audio
 from qkgcc.cli import app, main
@@ -214,6 +216,100 @@ def test_a_clear_source_has_more_confidence_than_noise() -> None:
     assert noise.confidence < 0.6
 
 
+# Blocks and the seconds around them
+
+
+def said(angles: np.ndarray, weights: np.ndarray | float = 1.0, *, name: str = "circular:8:0.1") -> Context:
+    """Frames every 32 ms, each of which says one angle, to a few degrees, and something of everywhere."""
+    grid = Grid.of(array(name))
+    away = np.abs(grid.angles - np.asarray(angles)[:, None])
+    away = np.minimum(away, 360 - away) if grid.kind == "circle" else away
+    cells = np.exp(-0.5 * (away / 4) ** 2) + 0.002
+    cells /= cells.sum(axis=1, keepdims=True)
+    context = Context(grid, CONTEXT)
+    context.add(0.032 * np.arange(len(cells)), FrameMaps(cells, cells, np.broadcast_to(weights, len(cells))))
+    return context
+
+
+TIMES = 0.032 * np.arange(157)  # five seconds
+
+
+def test_who_walks_is_found_where_he_is_in_the_middle_of_the_block() -> None:
+    (line,) = said(-60 + 32 * TIMES).lines(2.0, 3.0, 1)
+    assert 2 * line.cell % 360 == pytest.approx(20, abs=1)
+    assert line.rate == 32
+    assert line.share > 0.9
+
+
+def test_a_talker_heard_little_in_a_block_is_known_from_the_seconds_around_it() -> None:
+    turns = np.where(np.arange(len(TIMES)) % 2 == 0, 40.0, 100.0)
+    inside = (TIMES >= 2) & (TIMES < 3)
+    loud = np.where(inside & (np.arange(len(TIMES)) % 7 > 0), 250.0, 40.0)  # 250: a reflection, in most of the block
+    angles = np.where(inside, loud, turns)
+    found = sorted(2 * line.cell % 360 for line in said(angles).lines(2.0, 3.0, 3))
+    assert found == pytest.approx([40, 100, 250], abs=2)
+    assert len(said(angles[inside]).lines(0.0, 1.0, 3)) == 3  # of the block alone, the third is anywhere
+    alone = sorted(2 * line.cell % 360 for line in said(angles[inside]).lines(0.0, 1.0, 3))
+    assert min(turn(one, 100) for one in alone) > 10
+
+
+def test_a_line_across_two_talkers_is_no_talker() -> None:
+    angles = np.where(TIMES < 2.5, 40.0, 100.0)  # one after the other: 24 degrees a second would touch both
+    found = sorted((2 * line.cell % 360, line.rate) for line in said(angles).lines(2.0, 3.0, 2))
+    assert [one for one, _ in found] == pytest.approx([40, 100], abs=2)
+    assert [rate for _, rate in found] == [0, 0]
+
+
+def test_who_speaks_in_one_block_alone_is_the_source_of_that_block() -> None:
+    angles = np.where((TIMES >= 2) & (TIMES < 3), 200.0, 80.0)
+    for first, azimuth in ((1.0, 80), (2.0, 200), (3.0, 80)):
+        (line,) = said(angles).lines(first, first + 1, 1)
+        assert 2 * line.cell % 360 == pytest.approx(azimuth, abs=2)
+
+
+def test_lines_end_at_the_ends_of_a_line_of_microphones() -> None:
+    for angle in (0.0, 180.0):
+        (line,) = said(np.full(len(TIMES), angle), name="linear:4:0.05").lines(2.0, 3.0, 1)
+        assert (line.cell, line.rate) == (angle, 0)
+    (line,) = said(60 - 24 * TIMES, name="linear:4:0.05").lines(2.0, 3.0, 1)
+    assert line.cell == pytest.approx(0, abs=2)
+
+
+def test_silence_in_a_block_has_no_lines_however_much_is_heard_around_it() -> None:
+    weights = np.where((TIMES >= 2) & (TIMES < 3), 0.0, 1.0)
+    context = said(np.full(len(TIMES), 40.0), weights)
+    assert context.lines(2.0, 3.0, 1) == []
+    assert len(context.lines(3.0, 4.0, 1)) == 1
+
+
+def test_sources_are_counted_in_the_block_itself() -> None:
+    geometry = array("circular:8:0.1")
+    x = np.concatenate([sound(geometry, [(40.0, 0.0)], 2.0), sound(geometry, [(-75.0, 0.0)], 2.0, seed=1)], axis=1)
+    blocks = estimate(geometry, x, sources="auto").blocks
+    assert [len(block.directions) for block in blocks] == [1, 1, 1, 1]
+    assert [block.directions[0].azimuth for block in blocks] == pytest.approx([40, 40, -75, -75], abs=3)
+
+
+def test_context_reaches_as_far_as_it_says() -> None:
+    geometry = array("respeaker4")
+    x = sound(geometry, [(40.0, 0.0)], 5.0, snr=0.0)
+    other = x.copy()
+    other[:, 36000:] = sound(geometry, [(-120.0, 0.0)], 5.0, snr=0.0, seed=1)[:, 36000:]  # from 2.25 s on
+    for context, same in ((0.0, True), (1.0, True), (2.0, False)):
+        first, second = (estimate(geometry, one, context=context).blocks[0] for one in (x, other))
+        assert (first == second) is same
+    assert estimate(geometry, x, context=0.0, block=3.0).blocks == estimate(geometry, x, block=3.0).blocks
+    assert DirectionEstimator(array("tetrahedral:0.1"), NETWORK).context == 0
+    assert DirectionEstimator(geometry, "phat").context == 0
+
+
+def test_one_who_walks_past_is_followed_by_the_blocks() -> None:
+    geometry = array("respeaker4")
+    steps = [sound(geometry, [(azimuth, 0.0)], 0.2, seed=3) for azimuth in 6.0 * np.arange(20)]  # 30 degrees a second
+    blocks = estimate(geometry, np.concatenate(steps, axis=1)).blocks
+    assert [block.directions[0].azimuth for block in blocks] == pytest.approx([12, 42, 72, 102], abs=4)
+
+
 # Microphones and channels
 
 
@@ -380,6 +476,7 @@ def test_angles_go_there_and_back() -> None:
         ("respeaker4", {"sources": "many"}, "or auto"),
         ("respeaker4", {"sources": "auto", "method": "phat"}, "cannot tell how many"),
         ("respeaker4", {"block": 0.0}, "the block is 0 s"),
+        ("respeaker4", {"context": -1.0}, "the context is -1 s"),
         ("respeaker4", {"pairs": [(0, 4)]}, "no pair 0-4 of respeaker4"),
         ("respeaker4", {"pairs": []}, "at least one"),
         ("respeaker4", {"pairs": [(0, 1), (1, 0)]}, "none of them twice"),

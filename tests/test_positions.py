@@ -240,6 +240,7 @@ def test_the_command_writes_places(folder: Path) -> None:
     [
         (("--position", "--track"), "--track is for directions"),
         (("--position", "--sources", "2"), "--sources is for directions"),
+        (("--position", "--context", "0"), "--context is for directions"),
         (("--height", "1.4"), "give --position as well"),
     ],
 )

@@ -61,6 +61,9 @@ def locate(
         str | None, typer.Option(help="Metres to near sources, or several that are tried: 0.3,0.5,1.")
     ] = None,
     block: Annotated[float, typer.Option(help="Seconds that one answer is about.")] = 1.0,
+    context: Annotated[
+        float | None, typer.Option(help="Seconds around a block that are heard with it (default: 2; 0: none).")
+    ] = None,
     frame: Annotated[
         float | None, typer.Option(help="Seconds in a frame (default: 0.064, or more for places).")
     ] = None,
@@ -116,6 +119,7 @@ def locate(
         common["frame"] = frame
     if position:
         given_too = {"--sources": sources != "1", "--track": track, "--pairs": pairs, "--grid": grid}
+        given_too["--context"] = context is not None
         for option, used in (given_too | {"--distance": distance}).items():
             if used:
                 raise InputError(f"{option} is for directions: leave it out, or --position")
@@ -131,6 +135,8 @@ def locate(
             "distance": _numbers("--distance", distance),
             "pairs": None if pairs in (None, "all") else read_pairs(str(pairs)),
         }
+        if context is not None:
+            common["context"] = context
         locator = _directions(geometry, method, common, track=track, keep_maps=plot is not None, frames=frames)
     chosen = _numbers("--channels", channels)
     if chosen is not None and not all(one == int(one) for one in chosen):

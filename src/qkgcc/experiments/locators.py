@@ -24,9 +24,10 @@ import scipy.fft
 import scipy.optimize
 
 from qkgcc.arrays import DirectionEstimator, Geometry
+from qkgcc.arrays.directions.context import CONTEXT
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError, MissingExtraError
-from qkgcc.methods import WEIGHTS
+from qkgcc.methods import CLASSICAL, WEIGHTS
 
 Floats = npt.NDArray[np.float64]
 
@@ -146,7 +147,8 @@ class Directions:
     def settings(self) -> dict[str, Any]:
         weights = WEIGHTS / f"{self.method}.safetensors"
         known = hashlib.sha256(weights.read_bytes()).hexdigest()[:16] if weights.exists() else None
-        return {"method": self.method, "weights": known}
+        context = {} if self.method in CLASSICAL else {"context": CONTEXT}
+        return {"method": self.method, "weights": known, **context}
 
     def locate(
         self, audio: Floats, sample_rate: int, geometry: Geometry, talkers: Sequence[int], block: int

@@ -1,7 +1,7 @@
 """Where sources are, as directions.
 
-`grids` of directions, `maps` of evidence over them and their peaks, the `estimator` for recordings and the `stream` for
-sound that is still coming, and what they answer (`found`).
+`grids` of directions, `maps` of evidence over them and their peaks, the `context` that blocks are heard in, the
+`estimator` for recordings and the `stream` for sound that is still coming, and what they answer (`found`).
 """
 
 from qkgcc.arrays.directions.estimator import DirectionEstimator

@@ -8,6 +8,7 @@ DirectionEstimator(array("respeaker4"))("talk.wav").directions[0].azimuth
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from qkgcc.arrays.delays import Pairs
+from qkgcc.arrays.directions.context import CONTEXT, LONGEST, Context
 from qkgcc.arrays.directions.found import Direction, DirectionBlock, DirectionEstimate
 from qkgcc.arrays.directions.grids import Floats, Grid, angle_between, azimuth_elevation
-from qkgcc.arrays.directions.maps import NEAR, DirectionMaps, FrameMaps, MapSum, Peak
+from qkgcc.arrays.directions.maps import NEAR, DirectionMaps, FrameMaps, MapSum, Peak, probability
 from qkgcc.arrays.evidence import (
     FRAME,
     ArrayEvidence,
@@ -60,6 +62,8 @@ class DirectionEstimator:
             are far away: ten times the size of the array is.
         frame, hop: seconds; by default hops are half a frame.
         block: seconds that one block's answer is about.
+        context: seconds before and after a block that are heard with it, see `directions.context`; 0: each block for
+            itself, as are those of more than `LONGEST` seconds, of a sphere, and of classical methods.
         pairs: of microphones that count; by default all.
         threads: that share the frames, where the method is a network; by default one for each core.
         speed_of_sound: metres per second.
@@ -83,11 +87,13 @@ class DirectionEstimator:
         frame: float = FRAME,
         hop: float | None = None,
         block: float = BLOCK,
+        context: float = CONTEXT,
         pairs: Pairs | None = None,
         threads: int | None = None,
         speed_of_sound: float = SPEED_OF_SOUND,
     ) -> None:
         check_range("block", block, 0.05, 3600, "s")
+        check_range("context", context, 0, 10, "s")
         if sources != "auto" and (not isinstance(sources, int) or not 1 <= sources <= 16):
             raise InputError(f"sources is {sources!r}; expected a whole number from 1 to 16, or auto")
         if sources == "auto" and str(method) in CLASSICAL:
@@ -95,6 +101,8 @@ class DirectionEstimator:
         distances = (math.inf,) if distance is None else tuple(np.atleast_1d(np.asarray(distance, np.float64)))
         self.geometry, self.method, self.sources, self.block = geometry, str(method), sources, block
         self.grid = Grid.of(geometry, grid, distances)
+        alone = self.method in CLASSICAL or self.grid.kind == "sphere" or block > LONGEST
+        self.context = 0.0 if alone else context
         self._options: dict[str, Any] = {
             "frame": frame,
             "hop": hop,
@@ -122,6 +130,18 @@ class DirectionEstimator:
         if self.sources != "auto":
             return summed.peaks(int(self.sources))
         return summed.peaks(MOST, max(LEAST, self.grid.chance(NEAR)))
+
+    def peaks_along(self, summed: MapSum, context: Context, first: float, last: float) -> list[Peak]:
+        """The same of a block from `first` to `last` seconds, with the seconds around it.
+
+        "auto" counts those of the block itself: who is silent in it is known from the seconds around it, too.
+        """
+        count = len(self.peaks(summed)) if self.sources == "auto" else int(self.sources)
+        lines = context.lines(first, last, count)
+        total = sum(line.around for line in lines)
+        return [
+            Peak(*summed.placed(line.cell), line.share, probability(line.around, total - line.around)) for line in lines
+        ]
 
     def __call__(
         self,
@@ -243,29 +263,45 @@ def followed(tracker: Tracker, frames: ArrayFrames, found: FrameMaps) -> list[li
 
 
 class _Blocks:
-    """Frames to blocks by their centres; blocks count from the recording's start."""
+    """Frames to blocks by their centres; blocks count from the recording's start, and wait for what is heard after."""
 
     def __init__(self, estimator: DirectionEstimator, maps: DirectionMaps, recording: Recording) -> None:
         self._estimator, self._maps = estimator, maps
         self._start, self._end = recording.start, recording.start + recording.duration
-        self._number, self._sum = 0, MapSum(maps)
+        self._context = Context(maps.grid, estimator.context) if estimator.context else None
+        self._waiting: deque[MapSum] = deque([MapSum(maps)])
         self._done: list[DirectionBlock] = []
 
     def add(self, frames: ArrayFrames, found: FrameMaps) -> None:
         numbers = np.floor((frames.times - self._start) / self._estimator.block + 1e-9).astype(int)
         for number in np.unique(numbers):
-            while self._number < number:
-                self._finish()
             rows = numbers == number
-            self._sum.add(frames.part(rows), FrameMaps._make(column[rows] for column in found))
+            part = FrameMaps._make(column[rows] for column in found)
+            while len(self._done) + len(self._waiting) <= number:
+                self._waiting.append(MapSum(self._maps))
+            while self._bounds()[1] + self._estimator.context <= frames.times[rows][0]:
+                self._finish()
+            if self._context is not None:
+                self._context.add(frames.times[rows], part)
+            self._waiting[number - len(self._done)].add(frames.part(rows), part)
 
     def finished(self) -> tuple[DirectionBlock, ...]:
-        self._finish()
+        while self._waiting:
+            self._finish()
         return tuple(self._done)
 
+    def _bounds(self) -> tuple[float, float]:
+        """Seconds from which and to which the next block goes."""
+        first = self._start + len(self._done) * self._estimator.block
+        return first, first + self._estimator.block
+
     def _finish(self) -> None:
-        estimator = self._estimator
-        first = self._start + self._number * estimator.block
-        found = tuple(estimator.direction(peak) for peak in estimator.peaks(self._sum))
-        self._done.append(DirectionBlock(first, min(first + estimator.block, self._end), self._sum.frames, found))
-        self._number, self._sum = self._number + 1, MapSum(self._maps)
+        estimator, summed = self._estimator, self._waiting.popleft()
+        first, last = self._bounds()
+        if self._context is None:
+            peaks = estimator.peaks(summed)
+        else:
+            self._context.forget(first - estimator.context)
+            peaks = estimator.peaks_along(summed, self._context, first, last)
+        found = tuple(estimator.direction(peak) for peak in peaks)
+        self._done.append(DirectionBlock(first, min(last, self._end), summed.frames, found))

@@ -49,7 +49,9 @@ class Direction:
 
 @dataclass(frozen=True)
 class DirectionBlock:
-    """The directions within some seconds, the strongest first; none: silence."""
+    """The directions within some seconds, the strongest first; none: silence.
+
+    With a `context`, where they are in the middle of these seconds, and the strongest is whose frames are most."""
 
     start: float
     end: float

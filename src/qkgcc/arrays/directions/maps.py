@@ -217,7 +217,13 @@ class MapSum:
         said = self.weight / (self.weight + RESERVE * self.frames)
         return float(cells[grid.apart(direction) <= NEAR].sum() * said)
 
-    def _refined(self, cell: int) -> tuple[Floats, float]:
+    def placed(self, place: float) -> tuple[Floats, float]:
+        """The direction and distance of a source of which the place between the cells is known: how high it is, and how
+        far, is what the frames near it say."""
+        cell = round(place)
+        return self._refined(cell % len(self._cells), place - cell)
+
+    def _refined(self, cell: int, offset: float | None = None) -> tuple[Floats, float]:
         """The direction and distance of a peak, finer than the grid.
 
         Azimuths and angles to a line are where the parabola through the histogram's three cells has its top: frames in
@@ -235,9 +241,10 @@ class MapSum:
         direction, distance = points[best], float(ranges[best])
         histogram = maps.posterior and grid.kind != "sphere"
         if histogram:
-            below, top, above = self.cells[grid.neighbours[cell]]
-            bend = 2 * top - below - above
-            offset = np.clip((above - below) / (2 * bend), -0.5, 0.5) if bend > 0 else 0.0
+            if offset is None:
+                below, top, above = self.cells[grid.neighbours[cell]]
+                bend = 2 * top - below - above
+                offset = np.clip((above - below) / (2 * bend), -0.5, 0.5) if bend > 0 else 0.0
             direction = grid.turned(direction[None], np.array([cell]), np.array([offset]))[0]
             if grid.kind == "line":
                 return direction, distance
