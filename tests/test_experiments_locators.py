@@ -7,7 +7,7 @@ from qkgcc import InputError
 from qkgcc.arrays import Geometry, array
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.experiments.array_scoring import azimuth_distances, errors
-from qkgcc.experiments.locators import Directions, LeastSquares, Locator, Pyroom, peers
+from qkgcc.experiments.locators import Directions, LeastSquares, Locator, Pyroom, blocks, peers
 
 RATE = 16000
 
@@ -71,6 +71,12 @@ def test_ours_answers_through_the_same_call() -> None:
     found = Directions("ours", "phat").locate(heard_from(true, geometry, 2 * RATE), RATE, geometry, [1, 0], RATE)
     assert [len(some) for some in found] == [1, 0]
     assert errors(azimuth_distances(true, found[0]))[0] <= 2.0
+
+
+def test_blocks_can_be_heard_with_the_samples_beside_them() -> None:
+    audio = np.arange(10.0)[None]
+    parts = [(part[0, 0], part[0, -1], count) for part, count in blocks(audio, [1, 2, 3], 3, beside=2)]
+    assert parts == [(0, 4, 1), (1, 7, 2), (4, 9, 3)]
 
 
 def test_blocks_beyond_the_recording_are_an_error() -> None:

@@ -61,18 +61,21 @@ class Pyroom:
     nfft: int = 512
     band: tuple[float, float] = (500.0, 4000.0)
     """Hz; pyroomacoustics' own default."""
+    context: float = 0.0
+    """Seconds before and after a block that are heard with it, as if they were of it."""
     positions: ClassVar[bool] = False
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"nfft": self.nfft, "hop": self.nfft // 2, "window": "hann", "band": list(self.band), "grid": 360}
+        about = {"nfft": self.nfft, "hop": self.nfft // 2, "window": "hann", "band": list(self.band), "grid": 360}
+        return about | ({"context": self.context} if self.context else {})
 
     def locate(
         self, audio: Floats, sample_rate: int, geometry: Geometry, talkers: Sequence[int], block: int
     ) -> list[Floats]:
         method = _method_of_pyroomacoustics(self.algorithm, geometry.microphones.tobytes(), sample_rate, self.nfft)
         found = []
-        for part, count in blocks(audio, talkers, block):
+        for part, count in blocks(audio, talkers, block, round(self.context * sample_rate)):
             if not count:
                 found.append(np.empty((0, 3)))
                 continue
@@ -141,20 +144,27 @@ class Directions:
     name: str
     method: str
     """As of `DirectionEstimator`: a network or a weighting."""
+    context: float = CONTEXT
+    """Seconds; of networks."""
     positions: ClassVar[bool] = False
 
     @property
     def settings(self) -> dict[str, Any]:
         weights = WEIGHTS / f"{self.method}.safetensors"
         known = hashlib.sha256(weights.read_bytes()).hexdigest()[:16] if weights.exists() else None
-        context = {} if self.method in CLASSICAL else {"context": CONTEXT}
+        context = {} if self.method in CLASSICAL else {"context": self.context}
         return {"method": self.method, "weights": known, **context}
 
     def locate(
         self, audio: Floats, sample_rate: int, geometry: Geometry, talkers: Sequence[int], block: int
     ) -> list[Floats]:
         estimator = DirectionEstimator(
-            geometry, self.method, sources=max(1, *talkers), block=block / sample_rate, threads=1
+            geometry,
+            self.method,
+            sources=max(1, *talkers),
+            block=block / sample_rate,
+            context=self.context,
+            threads=1,
         )
         answers = estimator(audio[:, : block * len(talkers)], sample_rate).blocks
         found = []
@@ -167,9 +177,10 @@ class Directions:
 
 
 def ours() -> list[Locator]:
-    """Those of this package: networks, and SRP-PHAT as this package has it."""
+    """Those of this package: networks, one with every block for itself, and SRP-PHAT as this package has it."""
     return [
         Directions("qkgcc", "general"),
+        Directions("qkgcc-alone", "general", context=0.0),
         Directions("qkgcc-small", "general-small"),
         Directions("qkgcc-phat", "phat"),
     ]
@@ -179,8 +190,8 @@ def peers() -> list[Locator]:
     """What ours is compared with.
 
     Methods of pyroomacoustics come twice: in its default band, and in nearly the whole one, which halves the errors of
-    SRP-PHAT with a small array. The sizes of the frames are the best of 256, 512 and 1024 for each, tried on the first
-    three scenes of each kind.
+    SRP-PHAT with a small array. Two come a third time: they hear the seconds around a block, as many as ours does. The
+    sizes of the frames are the best of 256, 512 and 1024 for each, tried on the first three scenes of each kind.
     """
     wide = (500.0, 7000.0)
     return [
@@ -190,16 +201,18 @@ def peers() -> list[Locator]:
         Pyroom("srp-phat-wide", "SRP", band=wide),
         Pyroom("music-wide", "MUSIC", 1024, wide),
         Pyroom("normmusic-wide", "NormMUSIC", band=wide),
+        Pyroom("srp-phat-5s", "SRP", band=wide, context=CONTEXT),
+        Pyroom("normmusic-5s", "NormMUSIC", band=wide, context=CONTEXT),
         LeastSquares(),
     ]
 
 
-def blocks(audio: Floats, talkers: Sequence[int], block: int) -> Iterator[tuple[Floats, int]]:
-    """Back-to-back parts of a recording, and how many talkers there are in each."""
+def blocks(audio: Floats, talkers: Sequence[int], block: int, beside: int = 0) -> Iterator[tuple[Floats, int]]:
+    """Back-to-back parts of a recording, with the samples beside them, and how many talkers there are in each."""
     if audio.shape[-1] < block * len(talkers):
         raise InputError(f"{len(talkers)} blocks of {block} samples were asked for; there are {audio.shape[-1]} in all")
     for number, count in enumerate(talkers):
-        yield audio[:, number * block : (number + 1) * block], count
+        yield audio[:, max(0, number * block - beside) : (number + 1) * block + beside], count
 
 
 @lru_cache(maxsize=8)
