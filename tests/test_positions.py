@@ -51,25 +51,23 @@ def speech() -> Array:
 
 def test_a_talker_is_found_between_the_microphones(speech: Array, tmp_path: Path) -> None:
     answer = PositionEstimator(SIX, "phat", volume=ROOM)(heard(speech, SIX, TALKER), RATE)
-    assert answer.position is not None
-    np.testing.assert_allclose(answer.position.place, TALKER, atol=0.02)
-    assert answer.position.solved
-    assert answer.position.remark is None
+    (found,) = answer.positions
+    np.testing.assert_allclose(found.place, TALKER, atol=0.02)
+    assert found.solved
+    assert found.remark is None
     assert len(answer.blocks) == 3
     for block in answer.blocks:
-        assert block.position is not None
-        np.testing.assert_allclose(block.position.place, TALKER, atol=0.1)
+        np.testing.assert_allclose(block.positions[0].place, TALKER, atol=0.1)
     record = json.loads(answer.to_json(tmp_path / "place.json"))
-    assert record["position"]["solved"]
-    assert len(record["position"]["residuals"]) == len(record["pairs"]) == 15
+    assert record["positions"][0]["solved"]
+    assert len(record["positions"][0]["residuals"]) == len(record["pairs"]) == 15
     assert json.loads((tmp_path / "place.json").read_text()) == record
 
 
 def test_the_network_finds_a_talker_in_reverberation_and_says_where_it_is_phat(speech: Array) -> None:
     x = heard(speech[: 2 * RATE], SIX, TALKER, snr=10, tail=2.0)
     answer = PositionEstimator(SIX, volume=ROOM, threads=1)(x, RATE)
-    assert answer.position is not None
-    np.testing.assert_allclose(answer.position.place, TALKER, atol=0.1)
+    np.testing.assert_allclose(answer.positions[0].place, TALKER, atol=0.1)
     assert "wider apart" in answer.warnings[0]
     assert "PHAT there" in answer.warnings[0]
 
@@ -78,9 +76,8 @@ def test_at_a_known_height_three_microphones_will_do(speech: Array) -> None:
     three = Geometry(SIX.microphones[:3])
     estimator = PositionEstimator(three, "phat", volume=ROOM, height=TALKER[2])
     answer = estimator(heard(speech, three, TALKER), RATE)
-    assert answer.position is not None
-    assert answer.position.place[2] == TALKER[2]
-    np.testing.assert_allclose(answer.position.place, TALKER, atol=0.05)
+    assert answer.positions[0].place[2] == TALKER[2]
+    np.testing.assert_allclose(answer.positions[0].place, TALKER, atol=0.05)
 
 
 def test_silent_blocks_have_no_position(speech: Array) -> None:
@@ -89,8 +86,8 @@ def test_silent_blocks_have_no_position(speech: Array) -> None:
     answer = PositionEstimator(SIX, "phat", volume=ROOM)(x, RATE)
     assert [block.frames > 10 for block in answer.blocks] == [True, False, True]
     silent = PositionEstimator(SIX, "phat", volume=ROOM)(0 * x, RATE)
-    assert silent.position is None
-    assert json.loads(silent.to_json())["blocks"][0]["position"] is None
+    assert silent.positions == ()
+    assert json.loads(silent.to_json())["blocks"][0]["positions"] == []
 
 
 # Delays to a position
@@ -232,14 +229,16 @@ def test_the_command_writes_places(folder: Path) -> None:
     assert len(lines) == 4
     np.testing.assert_allclose([float(x) for x in lines[2].split(",")[3:6]], TALKER, atol=0.1)
     record = json.loads(locate(folder, "--position", "--height", "1.4", "--format", "json")[0])
-    np.testing.assert_allclose(record["position"]["place"], TALKER, atol=0.02)
+    np.testing.assert_allclose(record["positions"][0]["place"], TALKER, atol=0.02)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--position", "--track"), "--track is for directions"),
-        (("--position", "--sources", "2"), "--sources is for directions"),
+        (("--position", "--sources", "two"), "expected a number such as 2, or auto"),
+        (("--position", "--volume", "0,5,0,4"), "expected six numbers"),
+        (("--volume", "0,5,0,4,0,2.5"), "give --position as well"),
         (("--height", "1.4"), "give --position as well"),
     ],
 )

@@ -251,36 +251,52 @@ def plot_directions(estimate: "DirectionEstimate", path: str | Path | None = Non
 
 
 def plot_positions(estimate: "PositionEstimate", path: str | Path | None = None) -> "Figure":
-    """Microphones and places from above and from the side; ellipses are one standard deviation.
+    """Microphones and places from above and from behind, with their 95 % ellipses; and where they are over time.
 
     Args:
         path: where to write it too (.png, .svg or .pdf).
     """
-    figure = new_figure((11, 5.5))
-    solved = [b for b in estimate.blocks if b.position is not None and b.position.solved]
-    for ax, (across, up, title) in zip(
-        figure.subplots(1, 2),
-        ((1, 0, "from above"), (1, 2, "from behind")),
-        strict=True,
-    ):
-        ax.plot(*estimate.microphones[:, [across, up]].T, "^", color="#444444", markersize=8, label="microphones")
+    figure = new_figure((12, 5.4))
+    grid = figure.add_gridspec(2, 2, width_ratios=(1.25, 1), height_ratios=(1.4, 1))
+    views = ((grid[:, 0], 1, 0, "from above"), (grid[0, 1], 1, 2, "from behind"))
+    found = [(block.start, one) for block in estimate.blocks for one in block.positions if one.solved]
+    starts = [start for start, _ in found]
+    places = np.array([one.place for _, one in found]).reshape(-1, 3)
+    length = max((block.end for block in estimate.blocks), default=1.0)
+    for cell, across, up, title in views:
+        ax = figure.add_subplot(cell)
+        ax.plot(*estimate.microphones[:, [across, up]].T, "^", color="#444444", markersize=8, label="microphone")
         for number, place in enumerate(estimate.microphones):
             ax.annotate(str(number), place[[across, up]], (6, 4), textcoords="offset points", fontsize="small")
-        for block in solved:
-            assert block.position is not None
-            _plot_ellipse(ax, block.position, (across, up))
-        places = np.array([b.position.place for b in solved if b.position is not None]).reshape(-1, 3)
-        dots = ax.scatter(places[:, across], places[:, up], c=[b.start for b in solved], cmap="viridis", zorder=3)
-        if estimate.position is not None and estimate.position.solved:
-            ax.plot(
-                *estimate.position.place[[across, up]], "+", color="#b5179e", markersize=14, label="whole recording"
-            )
+        for _, one in found:
+            _plot_ellipse(ax, one, (across, up))
+        dots = ax.scatter(
+            places[:, across],
+            places[:, up],
+            c=starts,
+            cmap="viridis",
+            vmin=0,
+            vmax=length,
+            s=26,
+            zorder=3,
+            label="block",
+        )
+        whole = np.array([one.place for one in estimate.positions if one.solved]).reshape(-1, 3)
+        style: dict[str, Any] = {"color": "#b5179e", "markersize": 15, "markeredgewidth": 2}
+        ax.plot(whole[:, across], whole[:, up], "+", label="whole recording", zorder=4, **style)
         ax.invert_xaxis()  # the left is at the left
         ax.set(aspect="equal", xlabel="left in m", ylabel=("front in m", "", "up in m")[up], title=title)
         ax.grid(alpha=0.3)
-    ax.legend(fontsize="small")
-    if solved:
-        figure.colorbar(dots, ax=figure.axes, label="time in s", fraction=0.03, pad=0.02)
+    figure.axes[0].legend(fontsize="small", loc="best")
+    over_time = figure.add_subplot(grid[1, 1])
+    for name, axis, mark in (("front", 0, "o"), ("left", 1, "s"), ("up", 2, "^")):
+        middles = [start + (estimate.blocks[0].end - estimate.blocks[0].start) / 2 for start in starts]
+        over_time.plot(middles, places[:, axis], mark, markersize=4, label=name)
+    over_time.set(xlabel="time in s", ylabel="metres", xlim=(min(starts, default=0.0), length))
+    over_time.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    over_time.grid(alpha=0.3)
+    if found:
+        figure.colorbar(dots, ax=figure.axes[1], label="time in s", fraction=0.04, pad=0.02)
     figure.suptitle(f"{Path(estimate.source).name}, {estimate.array}: {Path(estimate.method).stem}", x=0.01, ha="left")
     if path is not None:
         write_whole(path, lambda target: figure.savefig(target, dpi=130))
@@ -288,7 +304,7 @@ def plot_positions(estimate: "PositionEstimate", path: str | Path | None = None)
 
 
 def _plot_ellipse(ax: "Axes", position: "Position", axes: tuple[int, int]) -> None:
-    """The shadow of the ellipsoid on a plane."""
+    """The region of a plane that holds 95 % of what the ellipsoid says."""
     from matplotlib.patches import Ellipse
 
     if not np.isfinite(position.radii).all():
@@ -296,7 +312,7 @@ def _plot_ellipse(ax: "Axes", position: "Position", axes: tuple[int, int]) -> No
     shape = (position.axes.T * position.radii**2) @ position.axes
     values, vectors = np.linalg.eigh(shape[np.ix_(axes, axes)])
     angle = float(np.degrees(np.arctan2(vectors[1, 1], vectors[0, 1])))
-    width, height = 2 * np.sqrt(np.maximum(values[::-1], 0))
+    width, height = 2 * np.sqrt(5.99 * np.maximum(values[::-1], 0))  # 95 % of chi-squared with 2 degrees of freedom
     centre = (float(position.place[axes[0]]), float(position.place[axes[1]]))
     ax.add_patch(Ellipse(centre, float(width), float(height), angle=angle, color="#3a6ea5", alpha=0.2))
 
