@@ -23,7 +23,7 @@ import numpy.typing as npt
 import scipy.fft
 import scipy.optimize
 
-from qkgcc.arrays import DirectionEstimator, Geometry
+from qkgcc.arrays import DirectionEstimator, Geometry, PositionEstimator
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError, MissingExtraError
 from qkgcc.methods import WEIGHTS
@@ -144,9 +144,7 @@ class Directions:
 
     @property
     def settings(self) -> dict[str, Any]:
-        weights = WEIGHTS / f"{self.method}.safetensors"
-        known = hashlib.sha256(weights.read_bytes()).hexdigest()[:16] if weights.exists() else None
-        return {"method": self.method, "weights": known}
+        return {"method": self.method, "weights": _weights_of(self.method)}
 
     def locate(
         self, audio: Floats, sample_rate: int, geometry: Geometry, talkers: Sequence[int], block: int
@@ -164,12 +162,46 @@ class Directions:
         return found
 
 
+@dataclass(frozen=True)
+class Positions:
+    """This package's positions among distributed microphones, in the volume that least squares has, too."""
+
+    name: str
+    method: str
+    """As of `PositionEstimator`: a network or a weighting."""
+    margin: float = LeastSquares.margin
+    """Metres that are searched beyond the outermost microphones."""
+    positions: ClassVar[bool] = True
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"method": self.method, "weights": _weights_of(self.method), "margin": self.margin}
+
+    def locate(
+        self, audio: Floats, sample_rate: int, geometry: Geometry, talkers: Sequence[int], block: int
+    ) -> list[Floats]:
+        low, high = geometry.microphones.min(axis=0) - self.margin, geometry.microphones.max(axis=0) + self.margin
+        estimator = PositionEstimator(
+            geometry,
+            self.method,
+            sources=max(1, *talkers),
+            volume=np.stack([low, high], axis=1),
+            block=block / sample_rate,
+            threads=1,
+        )
+        answers = estimator(audio[:, : block * len(talkers)], sample_rate).blocks
+        return [
+            np.array([one.place for one in answer.positions[:count]]).reshape(-1, 3)
+            for answer, count in zip(answers, talkers, strict=True)
+        ]
+
+
 def ours() -> list[Locator]:
-    """Those of this package: networks, and SRP-PHAT as this package has it."""
+    """Those of this package: networks, and SRP-PHAT as this package has it; directions and positions."""
+    methods = {"qkgcc": "general", "qkgcc-small": "general-small", "qkgcc-phat": "phat"}
     return [
-        Directions("qkgcc", "general"),
-        Directions("qkgcc-small", "general-small"),
-        Directions("qkgcc-phat", "phat"),
+        *(Directions(name, method) for name, method in methods.items()),
+        *(Positions(name, method) for name, method in methods.items()),
     ]
 
 
@@ -190,6 +222,12 @@ def peers() -> list[Locator]:
         Pyroom("normmusic-wide", "NormMUSIC", band=wide),
         LeastSquares(),
     ]
+
+
+def _weights_of(method: str) -> str | None:
+    """The hash of a network's file; a weighting has none."""
+    path = WEIGHTS / f"{method}.safetensors"
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.exists() else None
 
 
 def blocks(audio: Floats, talkers: Sequence[int], block: int) -> Iterator[tuple[Floats, int]]:
