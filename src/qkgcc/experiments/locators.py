@@ -24,6 +24,7 @@ import scipy.fft
 import scipy.optimize
 
 from qkgcc.arrays import DirectionEstimator, Geometry, PositionEstimator
+from qkgcc.arrays.positions.estimator import BEYOND
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError, MissingExtraError
 from qkgcc.methods import WEIGHTS
@@ -164,30 +165,22 @@ class Directions:
 
 @dataclass(frozen=True)
 class Positions:
-    """This package's positions among distributed microphones, in the volume that least squares has, too."""
+    """This package's positions among distributed microphones, in the volume that least squares has by default, too."""
 
     name: str
     method: str
     """As of `PositionEstimator`: a network or a weighting."""
-    margin: float = LeastSquares.margin
-    """Metres that are searched beyond the outermost microphones."""
     positions: ClassVar[bool] = True
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"method": self.method, "weights": _weights_of(self.method), "margin": self.margin}
+        return {"method": self.method, "weights": _weights_of(self.method), "margin": BEYOND}
 
     def locate(
         self, audio: Floats, sample_rate: int, geometry: Geometry, talkers: Sequence[int], block: int
     ) -> list[Floats]:
-        low, high = geometry.microphones.min(axis=0) - self.margin, geometry.microphones.max(axis=0) + self.margin
         estimator = PositionEstimator(
-            geometry,
-            self.method,
-            sources=max(1, *talkers),
-            volume=np.stack([low, high], axis=1),
-            block=block / sample_rate,
-            threads=1,
+            geometry, self.method, sources=max(1, *talkers), block=block / sample_rate, threads=1
         )
         answers = estimator(audio[:, : block * len(talkers)], sample_rate).blocks
         return [

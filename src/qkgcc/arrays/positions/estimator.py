@@ -41,8 +41,9 @@ FRAME = 0.128
 """Seconds: delays of metres are longer than those of a small array."""
 BLOCK = 1.0
 """Seconds that one answer of a `PositionBlock` is about."""
-BEYOND = 2.0
-"""Metres beyond the microphones to every side that are searched, by default, or their aperture where that is more."""
+BEYOND = 1.0
+"""Metres beyond the microphones to every side that are searched, by default: they hang in a room, and behind its walls
+there are mirror images of the talkers to be found."""
 SEPARATION = 0.4
 """Metres on the floor that two sources are apart at least."""
 MOST = 4
@@ -78,7 +79,8 @@ class PositionEstimator:
         sources: how many to look for in each block and in the whole, or "auto": those that are there rather than not
             by their confidence, up to `MOST`.
         height: metres up at which the sources are, where that is known; then three microphones will do.
-        volume: (3, 2) metres: the lowest and highest front, left and up that are searched.
+        volume: (3, 2) metres: the lowest and highest front, left and up that are searched; best the room. By default
+            what is up to a metre beyond the microphones.
         frame, hop: seconds; by default hops are half a frame.
         block: seconds that one block's answer is about.
         threads: that share the frames, where the method is a network; by default one for each core.
@@ -236,8 +238,7 @@ class _Blocks:
 
 def _checked_volume(geometry: Geometry, volume: npt.ArrayLike | None, height: float | None) -> Floats:
     if volume is None:
-        beyond = max(BEYOND, geometry.aperture)
-        low, high = geometry.microphones.min(axis=0) - beyond, geometry.microphones.max(axis=0) + beyond
+        low, high = geometry.microphones.min(axis=0) - BEYOND, geometry.microphones.max(axis=0) + BEYOND
         box = np.stack([low, high], axis=1)
     else:
         box = np.array(volume, dtype=np.float64)
