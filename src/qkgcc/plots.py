@@ -251,59 +251,45 @@ def plot_directions(estimate: "DirectionEstimate", path: str | Path | None = Non
 
 
 def plot_positions(estimate: "PositionEstimate", path: str | Path | None = None) -> "Figure":
-    """Microphones and places from above and from behind, with their 95 % ellipses; and where they are over time.
+    """Microphones and places from above and from behind, with their 95 % ellipses; what is less sure is paler.
 
     Args:
         path: where to write it too (.png, .svg or .pdf).
     """
-    figure = new_figure((12, 5.4))
-    grid = figure.add_gridspec(2, 2, width_ratios=(1.25, 1), height_ratios=(1.4, 1))
-    views = ((grid[:, 0], 1, 0, "from above"), (grid[0, 1], 1, 2, "from behind"))
+    figure = new_figure((11, 5.2))
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
     found = [(block.start, one) for block in estimate.blocks for one in block.positions if one.solved]
-    starts = [start for start, _ in found]
     places = np.array([one.place for _, one in found]).reshape(-1, 3)
-    length = max((block.end for block in estimate.blocks), default=1.0)
-    for cell, across, up, title in views:
-        ax = figure.add_subplot(cell)
-        ax.plot(*estimate.microphones[:, [across, up]].T, "^", color="#444444", markersize=8, label="microphone")
+    whole = np.array([one.place for one in estimate.positions if one.solved]).reshape(-1, 3)
+    sure = [max(0.25, one.confidence) if estimate.kind == "posterior" else 1.0 for _, one in found]
+    first, last = (estimate.blocks[0].start, estimate.blocks[-1].end) if estimate.blocks else (0.0, 1.0)
+    clock = ScalarMappable(Normalize(first, last), "viridis")
+    colours = clock.to_rgba(np.array([start for start, _ in found]))
+    colours[:, 3] = sure
+    views = ((1, 0, "from above"), (1, 2, "from behind"))
+    for ax, (across, up, title) in zip(figure.subplots(1, 2, sharex=True), views, strict=True):
+        ax.plot(*estimate.microphones[:, [across, up]].T, "^", color="#444444", markersize=8, label="microphones")
         for number, place in enumerate(estimate.microphones):
             ax.annotate(str(number), place[[across, up]], (6, 4), textcoords="offset points", fontsize="small")
-        for _, one in found:
-            _plot_ellipse(ax, one, (across, up))
-        dots = ax.scatter(
-            places[:, across],
-            places[:, up],
-            c=starts,
-            cmap="viridis",
-            vmin=0,
-            vmax=length,
-            s=26,
-            zorder=3,
-            label="block",
-        )
-        whole = np.array([one.place for one in estimate.positions if one.solved]).reshape(-1, 3)
-        style: dict[str, Any] = {"color": "#b5179e", "markersize": 15, "markeredgewidth": 2}
-        ax.plot(whole[:, across], whole[:, up], "+", label="whole recording", zorder=4, **style)
-        ax.invert_xaxis()  # the left is at the left
+        for (_, one), alpha in zip(found, sure, strict=True):
+            _plot_ellipse(ax, one, (across, up), 0.25 * alpha)
+        ax.scatter(*places[:, [across, up]].T, s=30, color=colours, zorder=3)
+        ring: dict[str, Any] = {"color": "#b5179e", "fillstyle": "none", "markersize": 17, "markeredgewidth": 1.5}
+        ax.plot(*whole[:, [across, up]].T, "o", label="whole recording", zorder=4, **ring)
         ax.set(aspect="equal", xlabel="left in m", ylabel=("front in m", "", "up in m")[up], title=title)
         ax.grid(alpha=0.3)
-    figure.axes[0].legend(fontsize="small", loc="best")
-    over_time = figure.add_subplot(grid[1, 1])
-    for name, axis, mark in (("front", 0, "o"), ("left", 1, "s"), ("up", 2, "^")):
-        middles = [start + (estimate.blocks[0].end - estimate.blocks[0].start) / 2 for start in starts]
-        over_time.plot(middles, places[:, axis], mark, markersize=4, label=name)
-    over_time.set(xlabel="time in s", ylabel="metres", xlim=(min(starts, default=0.0), length))
-    over_time.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
-    over_time.grid(alpha=0.3)
-    if found:
-        figure.colorbar(dots, ax=figure.axes[1], label="time in s", fraction=0.04, pad=0.02)
+    ax.invert_xaxis()  # the left is at the left
+    figure.legend(*ax.get_legend_handles_labels(), fontsize="small", loc="upper right", ncols=2, frameon=False)
+    figure.colorbar(clock, ax=figure.axes, label="time in s", fraction=0.03, pad=0.02)
     figure.suptitle(f"{Path(estimate.source).name}, {estimate.array}: {Path(estimate.method).stem}", x=0.01, ha="left")
     if path is not None:
         write_whole(path, lambda target: figure.savefig(target, dpi=130))
     return figure
 
 
-def _plot_ellipse(ax: "Axes", position: "Position", axes: tuple[int, int]) -> None:
+def _plot_ellipse(ax: "Axes", position: "Position", axes: tuple[int, int], alpha: float) -> None:
     """The region of a plane that holds 95 % of what the ellipsoid says."""
     from matplotlib.patches import Ellipse
 
@@ -314,7 +300,7 @@ def _plot_ellipse(ax: "Axes", position: "Position", axes: tuple[int, int]) -> No
     angle = float(np.degrees(np.arctan2(vectors[1, 1], vectors[0, 1])))
     width, height = 2 * np.sqrt(5.99 * np.maximum(values[::-1], 0))  # 95 % of chi-squared with 2 degrees of freedom
     centre = (float(position.place[axes[0]]), float(position.place[axes[1]]))
-    ax.add_patch(Ellipse(centre, float(width), float(height), angle=angle, color="#3a6ea5", alpha=0.2))
+    ax.add_patch(Ellipse(centre, float(width), float(height), angle=angle, color="#3a6ea5", alpha=alpha))
 
 
 def _plot_blocks(ax: "Axes", estimate: "DirectionEstimate") -> None:
