@@ -104,10 +104,11 @@ def test_another_bank_is_found_out() -> None:
 class Stubborn:
     """Answers 180, then 90 degrees, whatever it hears, and counts how often it is asked."""
 
-    name, positions = "stubborn", False
+    name = "stubborn"
 
-    def __init__(self, version: int = 1) -> None:
+    def __init__(self, version: int = 1, *, positions: bool = False) -> None:
         self.settings: dict[str, Any] = {"version": version}
+        self.positions = positions
         self.asked: list[int] = []
 
     def locate(
@@ -194,6 +195,25 @@ def test_a_measured_part_is_kept_and_extended(tmp_path: Path) -> None:
     assert rows[0]["scenes"] == [0]
     with pytest.raises(InputError, match="41 scenes of each kind; expected 1 to 40"):
         arrays.fill(path, [], 41, **arguments)
+
+
+def test_directions_and_positions_of_one_name_keep_their_own_rows(tmp_path: Path) -> None:
+    save_silence(tmp_path, 1)
+    arguments = {"cache": tmp_path, "say": lambda text: None}
+    path = tmp_path / "arrays.json"
+    directions, positions = Stubborn(), Stubborn(version=7, positions=True)
+    rows = arrays.fill(path, [directions, positions], 1, **arguments)
+    assert (len(directions.asked), positions.asked) == (12, [6] * 6)
+    assert {(row["cell"]["array"], row["settings"]["version"]) for row in rows} == {
+        ("respeaker4", 1),
+        ("circular:8:0.1", 1),
+        ("distributed", 7),
+    }
+    arrays.fill(path, [directions, positions], 1, **arguments)
+    assert len(directions.asked) + len(positions.asked) == 18  # neither is stale for the other's sake
+    changed = Stubborn(version=8, positions=True)
+    rows = arrays.fill(path, [directions, changed], 1, **arguments)
+    assert (len(directions.asked), len(changed.asked), len(rows)) == (12, 6, 18)
 
 
 def test_the_command_measures_and_shows(tmp_path: Path) -> None:

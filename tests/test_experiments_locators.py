@@ -6,8 +6,8 @@ import pytest
 from qkgcc import InputError
 from qkgcc.arrays import Geometry, array
 from qkgcc.constants import SPEED_OF_SOUND
-from qkgcc.experiments.array_scoring import azimuth_distances, errors
-from qkgcc.experiments.locators import Directions, LeastSquares, Locator, Pyroom, blocks, peers
+from qkgcc.experiments.array_scoring import azimuth_distances, errors, space_distances
+from qkgcc.experiments.locators import Directions, LeastSquares, Locator, Positions, Pyroom, blocks, ours, peers
 
 RATE = 16000
 
@@ -77,6 +77,24 @@ def test_blocks_can_be_heard_with_the_samples_beside_them() -> None:
     audio = np.arange(10.0)[None]
     parts = [(part[0, 0], part[0, -1], count) for part, count in blocks(audio, [1, 2, 3], 3, beside=2)]
     assert parts == [(0, 4, 1), (1, 7, 2), (4, 9, 3)]
+
+
+def test_our_positions_answer_through_the_same_call() -> None:
+    geometry = Geometry(
+        np.array([[0.3, 0.2, 0.8], [5, 0.4, 1.5], [4.6, 3.8, 2.0], [0.4, 3.7, 1.1], [2.4, 0.3, 2.1], [2.6, 3.6, 0.7]])
+    )
+    true = np.array([[1.7, 2.4, 1.5], [4.0, 1.5, 1.2]])
+    found = Positions("ours", "phat").locate(heard_from(true, geometry, 3 * RATE), RATE, geometry, [2, 0, 1], RATE)
+    assert [len(some) for some in found] == [2, 0, 1]
+    assert errors(space_distances(true, found[0])).max() < 0.1
+    assert errors(space_distances(found[2], true)).min() < 0.1
+
+
+def test_ours_are_directions_and_positions_of_the_same_names() -> None:
+    names = {positions: [one.name for one in ours() if one.positions == positions] for positions in (False, True)}
+    assert names[True] == ["qkgcc", "qkgcc-small", "qkgcc-phat"]
+    assert names[False] == [*names[True], "qkgcc-alone"]
+    assert {"weights", "margin"} <= set(next(one for one in ours() if one.positions).settings)
 
 
 def test_blocks_beyond_the_recording_are_an_error() -> None:

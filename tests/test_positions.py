@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +18,11 @@ from qkgcc.arrays import Geometry
 from qkgcc.arrays.calibration.alignment import warped
 from qkgcc.arrays.delays import near_delays
 from qkgcc.arrays.files import write_geometry
-from qkgcc.arrays.positions.estimator import PositionEstimator
+from qkgcc.arrays.positions import Position, PositionEstimator
 from qkgcc.arrays.positions.trilateration import closed_form, described, fit_position
 from qkgcc.cli import app
 from qkgcc.errors import InputError
+from qkgcc.experiments.array_scoring import errors, space_distances
 
 C = 343.0
 ROOM = np.array([[0.0, 5.0], [0.0, 4.0], [0.0, 2.5]])
@@ -51,25 +53,23 @@ def speech() -> Array:
 
 def test_a_talker_is_found_between_the_microphones(speech: Array, tmp_path: Path) -> None:
     answer = PositionEstimator(SIX, "phat", volume=ROOM)(heard(speech, SIX, TALKER), RATE)
-    assert answer.position is not None
-    np.testing.assert_allclose(answer.position.place, TALKER, atol=0.02)
-    assert answer.position.solved
-    assert answer.position.remark is None
+    (found,) = answer.positions
+    np.testing.assert_allclose(found.place, TALKER, atol=0.02)
+    assert found.solved
+    assert found.remark is None
     assert len(answer.blocks) == 3
     for block in answer.blocks:
-        assert block.position is not None
-        np.testing.assert_allclose(block.position.place, TALKER, atol=0.1)
+        np.testing.assert_allclose(block.positions[0].place, TALKER, atol=0.1)
     record = json.loads(answer.to_json(tmp_path / "place.json"))
-    assert record["position"]["solved"]
-    assert len(record["position"]["residuals"]) == len(record["pairs"]) == 15
+    assert record["positions"][0]["solved"]
+    assert len(record["positions"][0]["residuals"]) == len(record["pairs"]) == 15
     assert json.loads((tmp_path / "place.json").read_text()) == record
 
 
 def test_the_network_finds_a_talker_in_reverberation_and_says_where_it_is_phat(speech: Array) -> None:
     x = heard(speech[: 2 * RATE], SIX, TALKER, snr=10, tail=2.0)
     answer = PositionEstimator(SIX, volume=ROOM, threads=1)(x, RATE)
-    assert answer.position is not None
-    np.testing.assert_allclose(answer.position.place, TALKER, atol=0.1)
+    np.testing.assert_allclose(answer.positions[0].place, TALKER, atol=0.1)
     assert "wider apart" in answer.warnings[0]
     assert "PHAT there" in answer.warnings[0]
 
@@ -78,9 +78,8 @@ def test_at_a_known_height_three_microphones_will_do(speech: Array) -> None:
     three = Geometry(SIX.microphones[:3])
     estimator = PositionEstimator(three, "phat", volume=ROOM, height=TALKER[2])
     answer = estimator(heard(speech, three, TALKER), RATE)
-    assert answer.position is not None
-    assert answer.position.place[2] == TALKER[2]
-    np.testing.assert_allclose(answer.position.place, TALKER, atol=0.05)
+    assert answer.positions[0].place[2] == TALKER[2]
+    np.testing.assert_allclose(answer.positions[0].place, TALKER, atol=0.05)
 
 
 def test_silent_blocks_have_no_position(speech: Array) -> None:
@@ -89,8 +88,117 @@ def test_silent_blocks_have_no_position(speech: Array) -> None:
     answer = PositionEstimator(SIX, "phat", volume=ROOM)(x, RATE)
     assert [block.frames > 10 for block in answer.blocks] == [True, False, True]
     silent = PositionEstimator(SIX, "phat", volume=ROOM)(0 * x, RATE)
-    assert silent.position is None
-    assert json.loads(silent.to_json())["blocks"][0]["position"] is None
+    assert silent.positions == ()
+    assert json.loads(silent.to_json())["blocks"][0]["positions"] == []
+
+
+# Several sources
+
+OTHER = np.array([3.8, 1.2, 1.2])
+
+
+@pytest.fixture(scope="module")
+def conversation() -> Array:
+    """Two talkers at once."""
+    first, second = (talker[: 3 * RATE] for talker in faults.talkers()[:2])
+    return heard(first, SIX, TALKER, tail=0.5) + heard(second, SIX, OTHER, tail=0.5)
+
+
+def assert_found(positions: tuple[Position, ...], truth: list[Array], within: float) -> None:
+    """Each of them by another."""
+    off = space_distances(np.array(truth), np.array([one.place for one in positions]))
+    assert errors(off).max() < within
+
+
+@pytest.mark.parametrize("method", ["general-small", "phat"])
+def test_two_talkers_at_once_are_both_found(conversation: Array, method: str) -> None:
+    answer = PositionEstimator(SIX, method, sources=2, volume=ROOM, threads=1)(conversation, RATE)
+    assert len(answer.positions) == 2
+    assert_found(answer.positions, [TALKER, OTHER], 0.1)
+    for block in answer.blocks:
+        assert len(block.positions) == 2
+        assert_found(block.positions, [TALKER, OTHER], 0.2)
+    assert len(answer.to_csv().splitlines()) == 1 + 2 * 3
+    record = json.loads(answer.to_json())
+    assert [len(block["positions"]) for block in record["blocks"]] == [2, 2, 2]
+
+
+def test_the_first_of_two_is_the_one_alone(conversation: Array) -> None:
+    one, two = (
+        PositionEstimator(SIX, "phat", sources=count, volume=ROOM)(conversation, RATE).positions for count in (1, 2)
+    )
+    np.testing.assert_array_equal(one[0].place, two[0].place)
+    assert np.linalg.norm(two[0].place - two[1].place) > 1
+
+
+def test_talkers_are_counted(speech: Array, conversation: Array) -> None:
+    estimator = PositionEstimator(SIX, "general-small", sources="auto", volume=ROOM, threads=1)
+    assert_found(estimator(heard(speech, SIX, TALKER, tail=0.5), RATE).positions, [TALKER], 0.1)
+    assert len(estimator(heard(speech, SIX, TALKER, tail=0.5), RATE).positions) == 1
+    assert len(estimator(conversation, RATE).positions) == 2
+    noise = 0.1 * np.random.default_rng(0).standard_normal((6, 2 * RATE)).astype(np.float32)
+    assert estimator(noise, RATE).positions == ()
+
+
+def test_a_talker_that_is_not_there_has_little_confidence(speech: Array) -> None:
+    x = heard(speech, SIX, TALKER, tail=0.5)
+    answer = PositionEstimator(SIX, "general-small", sources=2, volume=ROOM, threads=1)(x, RATE)
+    there, not_there = answer.positions
+    assert there.confidence > 0.9 > 0.5 > not_there.confidence
+    assert there.solved
+    assert not not_there.solved
+    assert "hardly anything speaks for one place" in str(not_there.remark)
+
+
+def test_where_there_is_no_room_for_another_source_fewer_are_found(speech: Array) -> None:
+    """Two places are 0.4 m apart at least: a volume of that size holds one."""
+    small = np.stack([TALKER - 0.15, TALKER + 0.15], axis=1)
+    answer = PositionEstimator(SIX, "phat", sources=16, volume=small)(heard(speech, SIX, TALKER), RATE)
+    assert len(answer.positions) == 1
+    np.testing.assert_allclose(answer.positions[0].place, TALKER, atol=0.02)
+
+
+@pytest.mark.parametrize("method", ["general-small", "phat"])
+def test_a_dead_microphone_is_left_out_and_said_once(conversation: Array, method: str) -> None:
+    x = conversation.copy()
+    x[3] = 0
+    answer = PositionEstimator(SIX, method, sources=2, volume=ROOM, threads=1)(x, RATE)
+    assert_found(answer.positions, [TALKER, OTHER], 0.15)
+    assert [w for w in answer.warnings if "microphone" in w] == [
+        f"microphone 3 is silent in {n} of {n} frames: it is left out there"
+        for n in [sum(b.frames for b in answer.blocks)]
+    ]
+    of_the_dead = np.array([3 in pair for pair in answer.pairs])
+    assert not answer.positions[0].used[of_the_dead].any()
+    living = [0, 1, 2, 4, 5]
+    five = PositionEstimator(Geometry(SIX.microphones[living]), method, sources=2, volume=ROOM, threads=1)
+    without_it = five(x[living], RATE)
+    for one, other in zip(answer.positions, without_it.positions, strict=True):
+        np.testing.assert_allclose(one.place, other.place, atol=1e-3)
+        assert one.confidence == pytest.approx(other.confidence, abs=1e-3)
+
+
+def test_too_many_dead_microphones_leave_no_position(speech: Array) -> None:
+    x = heard(speech, SIX, TALKER)
+    x[[0, 2, 4]] = 0
+    (found,) = PositionEstimator(SIX, "phat", volume=ROOM)(x, RATE).positions
+    assert not found.solved
+
+
+def test_coincident_microphones_are_named() -> None:
+    with pytest.raises(InputError, match="microphones 2 and 5 are 0 m apart"):
+        PositionEstimator(Geometry(SIX.microphones[[0, 1, 2, 3, 4, 2]]), "phat")
+
+
+@pytest.mark.parametrize("sources", [0, 17, 1.5, "two"])
+def test_numbers_of_sources_that_cannot_be_are_refused(sources: Any) -> None:
+    with pytest.raises(InputError, match="expected a whole number from 1 to 16, or auto"):
+        PositionEstimator(SIX, "phat", sources=sources)
+
+
+def test_correlations_do_not_count() -> None:
+    with pytest.raises(InputError, match="phat cannot tell how many sources there are"):
+        PositionEstimator(SIX, "phat", sources="auto")
 
 
 # Delays to a position
@@ -226,21 +334,39 @@ def test_the_command_shows_places(folder: Path, tmp_path: Path) -> None:
     assert picture.stat().st_size > 10_000
 
 
+def test_the_command_shows_several_places(folder: Path, conversation: Array, tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "two.wav", 0.3 * conversation.T, RATE)
+    command = ["locate", str(tmp_path / "two.wav"), "--array", str(folder / "six.toml"), "--position"]
+    command += ["-m", "general-small", "--volume", "0,5,0,4,0,2.5", "--plot", str(tmp_path / "two.png")]
+    for sources in ("2", "auto"):
+        result = CliRunner().invoke(app, [*command, "--sources", sources])
+        assert result.exception is None
+        shown = " ".join(result.stdout.split())
+        assert "if the sources stay" in shown
+        assert shown.count("to the front") == 2
+    assert (tmp_path / "two.png").stat().st_size > 10_000
+    result = CliRunner().invoke(app, [*command, "--sources", "2", "--format", "csv"])
+    rows = [line.split(",") for line in result.stdout.splitlines() if "two.wav" in line]
+    assert [row[1] for row in rows] == ["0.000", "0.000", "1.000", "1.000", "2.000", "2.000"]
+
+
 def test_the_command_writes_places(folder: Path) -> None:
     lines = locate(folder, "--position", "--format", "csv")[0].splitlines()
     assert lines[0].startswith("source,start,end,front,left,up")
     assert len(lines) == 4
     np.testing.assert_allclose([float(x) for x in lines[2].split(",")[3:6]], TALKER, atol=0.1)
     record = json.loads(locate(folder, "--position", "--height", "1.4", "--format", "json")[0])
-    np.testing.assert_allclose(record["position"]["place"], TALKER, atol=0.02)
+    np.testing.assert_allclose(record["positions"][0]["place"], TALKER, atol=0.02)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--position", "--track"), "--track is for directions"),
-        (("--position", "--sources", "2"), "--sources is for directions"),
         (("--position", "--context", "0"), "--context is for directions"),
+        (("--position", "--sources", "two"), "expected a number such as 2, or auto"),
+        (("--position", "--volume", "0,5,0,4"), "expected six numbers"),
+        (("--volume", "0,5,0,4,0,2.5"), "give --position as well"),
         (("--height", "1.4"), "give --position as well"),
     ],
 )

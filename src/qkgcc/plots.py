@@ -251,44 +251,46 @@ def plot_directions(estimate: "DirectionEstimate", path: str | Path | None = Non
 
 
 def plot_positions(estimate: "PositionEstimate", path: str | Path | None = None) -> "Figure":
-    """Microphones and places from above and from the side; ellipses are one standard deviation.
+    """Microphones and places from above and from behind, with their 95 % ellipses; what is less sure is paler.
 
     Args:
         path: where to write it too (.png, .svg or .pdf).
     """
-    figure = new_figure((11, 5.5))
-    solved = [b for b in estimate.blocks if b.position is not None and b.position.solved]
-    for ax, (across, up, title) in zip(
-        figure.subplots(1, 2),
-        ((1, 0, "from above"), (1, 2, "from behind")),
-        strict=True,
-    ):
+    figure = new_figure((11, 5.2))
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    found = [(block.start, one) for block in estimate.blocks for one in block.positions if one.solved]
+    places = np.array([one.place for _, one in found]).reshape(-1, 3)
+    whole = np.array([one.place for one in estimate.positions if one.solved]).reshape(-1, 3)
+    sure = [max(0.25, one.confidence) if estimate.kind == "posterior" else 1.0 for _, one in found]
+    first, last = (estimate.blocks[0].start, estimate.blocks[-1].end) if estimate.blocks else (0.0, 1.0)
+    clock = ScalarMappable(Normalize(first, last), "viridis")
+    colours = clock.to_rgba(np.array([start for start, _ in found]))
+    colours[:, 3] = sure
+    views = ((1, 0, "from above"), (1, 2, "from behind"))
+    for ax, (across, up, title) in zip(figure.subplots(1, 2, sharex=True), views, strict=True):
         ax.plot(*estimate.microphones[:, [across, up]].T, "^", color="#444444", markersize=8, label="microphones")
         for number, place in enumerate(estimate.microphones):
             ax.annotate(str(number), place[[across, up]], (6, 4), textcoords="offset points", fontsize="small")
-        for block in solved:
-            assert block.position is not None
-            _plot_ellipse(ax, block.position, (across, up))
-        places = np.array([b.position.place for b in solved if b.position is not None]).reshape(-1, 3)
-        dots = ax.scatter(places[:, across], places[:, up], c=[b.start for b in solved], cmap="viridis", zorder=3)
-        if estimate.position is not None and estimate.position.solved:
-            ax.plot(
-                *estimate.position.place[[across, up]], "+", color="#b5179e", markersize=14, label="whole recording"
-            )
-        ax.invert_xaxis()  # the left is at the left
+        for (_, one), alpha in zip(found, sure, strict=True):
+            _plot_ellipse(ax, one, (across, up), 0.25 * alpha)
+        ax.scatter(*places[:, [across, up]].T, s=30, color=colours, zorder=3)
+        ring: dict[str, Any] = {"color": "#b5179e", "fillstyle": "none", "markersize": 17, "markeredgewidth": 1.5}
+        ax.plot(*whole[:, [across, up]].T, "o", label="whole recording", zorder=4, **ring)
         ax.set(aspect="equal", xlabel="left in m", ylabel=("front in m", "", "up in m")[up], title=title)
         ax.grid(alpha=0.3)
-    ax.legend(fontsize="small")
-    if solved:
-        figure.colorbar(dots, ax=figure.axes, label="time in s", fraction=0.03, pad=0.02)
+    ax.invert_xaxis()  # the left is at the left
+    figure.legend(*ax.get_legend_handles_labels(), fontsize="small", loc="upper right", ncols=2, frameon=False)
+    figure.colorbar(clock, ax=figure.axes, label="time in s", fraction=0.03, pad=0.02)
     figure.suptitle(f"{Path(estimate.source).name}, {estimate.array}: {Path(estimate.method).stem}", x=0.01, ha="left")
     if path is not None:
         write_whole(path, lambda target: figure.savefig(target, dpi=130))
     return figure
 
 
-def _plot_ellipse(ax: "Axes", position: "Position", axes: tuple[int, int]) -> None:
-    """The shadow of the ellipsoid on a plane."""
+def _plot_ellipse(ax: "Axes", position: "Position", axes: tuple[int, int], alpha: float) -> None:
+    """The region of a plane that holds 95 % of what the ellipsoid says."""
     from matplotlib.patches import Ellipse
 
     if not np.isfinite(position.radii).all():
@@ -296,9 +298,9 @@ def _plot_ellipse(ax: "Axes", position: "Position", axes: tuple[int, int]) -> No
     shape = (position.axes.T * position.radii**2) @ position.axes
     values, vectors = np.linalg.eigh(shape[np.ix_(axes, axes)])
     angle = float(np.degrees(np.arctan2(vectors[1, 1], vectors[0, 1])))
-    width, height = 2 * np.sqrt(np.maximum(values[::-1], 0))
+    width, height = 2 * np.sqrt(5.99 * np.maximum(values[::-1], 0))  # 95 % of chi-squared with 2 degrees of freedom
     centre = (float(position.place[axes[0]]), float(position.place[axes[1]]))
-    ax.add_patch(Ellipse(centre, float(width), float(height), angle=angle, color="#3a6ea5", alpha=0.2))
+    ax.add_patch(Ellipse(centre, float(width), float(height), angle=angle, color="#3a6ea5", alpha=alpha))
 
 
 def _plot_blocks(ax: "Axes", estimate: "DirectionEstimate") -> None:

@@ -169,6 +169,10 @@ class ArrayEvidence:
         """The curves of a pair, by its place in `pairs`, over its `lags`. Shape: (T, L)"""
         return frames.curves[:, self._starts[pair] : self._starts[pair + 1]]
 
+    def split(self, row: Floats) -> list[Floats]:
+        """Views of the curves of the pairs in a row of them. Shape: (K,) -> (L,) of each"""
+        return np.split(row, self._starts[1:-1])
+
     def steering(self, delays: Floats) -> Steering:
         """What adds the curves up at delays in seconds. Shape: (pairs, D)"""
         return Steering(self.lags, delays)
@@ -354,6 +358,13 @@ def checked_pairs(geometry: Geometry, pairs: Pairs | None) -> list[tuple[int, in
     if not chosen or len({frozenset(pair) for pair in chosen}) < len(chosen):
         raise InputError("pairs of microphones: give at least one, and none of them twice")
     return chosen
+
+
+def check_sources(sources: int | str, method: str | Path) -> None:
+    if sources != "auto" and (not isinstance(sources, int) or not 1 <= sources <= 16):
+        raise InputError(f"sources is {sources!r}; expected a whole number from 1 to 16, or auto")
+    if sources == "auto" and str(method) in CLASSICAL:
+        raise InputError(f"{method} cannot tell how many sources there are: give their number, or take a network")
 
 
 def wrong_channels(name: str, count: int | None, geometry: Geometry) -> str:

@@ -48,7 +48,11 @@ def locate(
         bool, typer.Option("--position", help="Places in metres instead, for microphones metres apart.")
     ] = False,
     height: Annotated[
-        float | None, typer.Option(help="Metres up at which the source is, if known (with --position).")
+        float | None, typer.Option(help="Metres up at which the sources are, if known (with --position).")
+    ] = None,
+    volume: Annotated[
+        str | None,
+        typer.Option(help="Lowest and highest front, left and up to search in: 0,5,0,4,0,2.5 (with --position)."),
     ] = None,
     channels: Annotated[
         str | None, typer.Option(help="Those that are the microphones, in their order: 1,2,3,4 (default: all).")
@@ -99,7 +103,7 @@ def locate(
 
     * `qkgcc locate six.wav --array respeaker4 --channels 1,2,3,4 --format csv > directions.csv`
 
-    * `qkgcc locate room.wav --array corners.toml --position --plot room.png`
+    * `qkgcc locate room.wav --array corners.toml --position --sources 2 --plot room.png`
 
     * `qkgcc locate desk.wav --array mine.toml --distance 0.3,0.5,1 --format json`
     """
@@ -109,7 +113,10 @@ def locate(
         raise InputError(f"--plot {plot}: the ending says the format, one of {' '.join(PLOT_SUFFIXES)}")
     if plot is not None:
         check_plotting(plot)  # before the work, not after it
+    if sources != "auto" and not sources.isdecimal():
+        raise InputError(f"--sources {sources}: expected a number such as 2, or auto")
     common: dict[str, Any] = {
+        "sources": "auto" if sources == "auto" else int(sources),
         "hop": hop,
         "block": block,
         "threads": threads,
@@ -118,19 +125,16 @@ def locate(
     if frame is not None:
         common["frame"] = frame
     if position:
-        given_too = {"--sources": sources != "1", "--track": track, "--pairs": pairs, "--grid": grid}
-        given_too["--context"] = context is not None
-        for option, used in (given_too | {"--distance": distance}).items():
+        given_too = {"--track": track, "--pairs": pairs, "--grid": grid, "--distance": distance}
+        for option, used in (given_too | {"--context": context is not None}).items():
             if used:
                 raise InputError(f"{option} is for directions: leave it out, or --position")
-        locator = _positions(geometry, method, height, common)
+        locator = _positions(geometry, method, common | {"height": height, "volume": _volume(volume)})
     else:
-        if height is not None:
-            raise InputError("--height is for places: give --position as well")
-        if sources != "auto" and not sources.isdecimal():
-            raise InputError(f"--sources {sources}: expected a number such as 2, or auto")
+        for option, used in {"--height": height is not None, "--volume": volume}.items():
+            if used:
+                raise InputError(f"{option} is for places: give --position as well")
         common |= {
-            "sources": "auto" if sources == "auto" else int(sources),
             "grid": grid,
             "distance": _numbers("--distance", distance),
             "pairs": None if pairs in (None, "all") else read_pairs(str(pairs)),
@@ -209,11 +213,11 @@ def _directions(
     )
 
 
-def _positions(geometry: str, method: str, height: float | None, options: dict[str, Any]) -> _Locator:
+def _positions(geometry: str, method: str, options: dict[str, Any]) -> _Locator:
     from qkgcc.arrays.positions.estimator import PositionEstimator
     from qkgcc.arrays.positions.placed import positions_csv
 
-    estimator = PositionEstimator(array(geometry), method, height=height, **options)
+    estimator = PositionEstimator(array(geometry), method, **options)
     return _Locator(
         lambda recording, progress: estimator(recording, progress=progress),
         position_table,
@@ -222,6 +226,17 @@ def _positions(geometry: str, method: str, height: float | None, options: dict[s
             Format.json: lambda answer, _: answer.to_json() + "\n",
         },
     )
+
+
+def _volume(text: str | None) -> list[list[float]] | None:
+    """
+    >>> _volume("0,5,0,4,0,2.5")
+    [[0.0, 5.0], [0.0, 4.0], [0.0, 2.5]]
+    """
+    numbers = _numbers("--volume", text)
+    if numbers is not None and len(numbers) != 6:
+        raise InputError(f"--volume {text}: expected six numbers, the lowest and highest front, left and up")
+    return None if numbers is None else [numbers[:2], numbers[2:4], numbers[4:]]
 
 
 def _numbers(option: str, text: str | None) -> list[float] | None:

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColum
 from rich.table import Table
 
 from qkgcc.arrays.directions.found import DirectionEstimate, described, elevation_text
-from qkgcc.arrays.positions.placed import PositionEstimate
+from qkgcc.arrays.positions.placed import Position, PositionEstimate
 from qkgcc.results import DelayEstimate
 
 _ROWS = 24  # of a table: what a terminal shows at once
@@ -134,7 +134,7 @@ def track_table(estimate: DirectionEstimate) -> Table:
 
 
 def position_table(estimate: PositionEstimate) -> Table:
-    """A row for each block."""
+    """A row for each position of each block."""
     table = Table(
         title=f"{estimate.source}, {estimate.array}, {estimate.method}: metres",
         title_justify="left",
@@ -143,29 +143,39 @@ def position_table(estimate: PositionEstimate) -> Table:
     )
     for heading in ("time (s)", "front", "left", "up", "±"):
         table.add_column(heading, justify="right")
+    table.add_column("confidence")
     table.add_column("")
     for block in estimate.blocks:
-        time, found = f"{block.start:.1f} - {block.end:.1f}", block.position
-        if found is None:
-            table.add_row(time, "-", "-", "-", "-", "silence")
-        elif not found.solved:
-            table.add_row(time, "-", "-", "-", "-", found.remark or "")
-        else:
-            table.add_row(time, *(f"{x:z.2f}" for x in found.place), f"{found.radii[0]:.2f}", found.remark or "")
+        time = f"{block.start:.1f} - {block.end:.1f}"
+        for found in block.positions:
+            where = (*(f"{x:z.2f}" for x in found.place), f"{found.radii[0]:.2f}") if found.solved else ("-",) * 4
+            table.add_row(time, *where, bar(found.confidence), found.remark or "")
+            time = ""
+        if not block.positions:
+            table.add_row(time, *["-"] * 5, "nothing that stands out" if block.frames else "silence")
     return table
 
 
 def _position_caption(estimate: PositionEstimate) -> str:
-    found = estimate.position
-    if found is None:
+    if not any(block.frames for block in estimate.blocks):
         return "silence."
+    if not estimate.positions:
+        return "whole recording: nothing stands out."
+    several = len(estimate.positions) > 1
+    whole = "; ".join(_place(found) for found in estimate.positions)
+    return (
+        f"whole recording, if the source{'s stay' if several else ' stays'}: {whole}. ±: the longest axis of the error "
+        "ellipse, one standard deviation."
+    )
+
+
+def _place(found: Position) -> str:
     if not found.solved:
-        return f"whole recording: {found.remark}."
+        return str(found.remark)
     front, left, up = found.place
     return (
-        f"whole recording, if the source stays: {front:z.2f} to the front, {left:z.2f} to the left, {up:z.2f} up, from "
-        f"{int(found.used.sum())} of {len(found.used)} delays, which miss it by {1e6 * found.rms:.0f} µs. ±: the "
-        "longest axis of the error ellipse, one standard deviation."
+        f"{front:z.2f} to the front, {left:z.2f} to the left, {up:z.2f} up, from {int(found.used.sum())} of "
+        f"{len(found.used)} delays, which miss it by {1e6 * found.rms:.0f} µs"
     )
 
 

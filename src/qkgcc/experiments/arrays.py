@@ -7,6 +7,7 @@ A row is a method on a cell. In `array-test` a cell is an array, a number of tal
 that were measured, `counts` says how many talkers of its blocks each has to find, and `errors` are theirs in turn:
 degrees of azimuth, or metres on the floor and, in `heights`, in space. What nothing was found for is null. A part of
 the scenes can be measured, and more of them later: they take turns, so the first n of each cell are a set of their own.
+A method that finds directions and positions is two locators of one name, and each has the rows of its own arrays.
 
 In `respeaker` a cell is a number of sources, `scenes` are the files, and `errors` those of the blocks of a second that
 are louder than half the file. `whole` has the errors of the sources when the whole file is one block.
@@ -32,7 +33,7 @@ from qkgcc.errors import InputError
 from qkgcc.experiments import array_scoring, framesets, results
 from qkgcc.experiments.locators import Locator
 from qkgcc.provenance import commit
-from qkgcc.simulate.array_scenes import BLOCKS, KINDS, SAMPLE_RATE, SECONDS, Kind
+from qkgcc.simulate.array_scenes import BLOCKS, DISTRIBUTED, KINDS, SAMPLE_RATE, SECONDS, Kind
 
 NAME = "arrays"
 RESPEAKER = "respeaker"
@@ -111,6 +112,12 @@ def _suits(locator: Locator, kind: Kind) -> bool:
     return kind.compact != locator.positions
 
 
+def _is_of(row: results.Row, locator: Locator) -> bool:
+    """Whether a locator measured a row: directions and positions share their names."""
+    distributed = row["cell"].get("array") == DISTRIBUTED
+    return bool(row["method"] == locator.name and distributed == locator.positions)
+
+
 class _Table:
     """The rows of a results file, as they grow."""
 
@@ -122,14 +129,14 @@ class _Table:
 
     def is_stale(self, locator: Locator) -> bool:
         """Whether its rows are of another set or other settings."""
-        mine = [row for row in self.rows if row["method"] == locator.name]
+        mine = [row for row in self.rows if _is_of(row, locator)]
         return any(row["settings"] != locator.settings or row["benchmark"] != self._hash(row["set"]) for row in mine)
 
     def _hash(self, set: str) -> str | None:
         return self.benchmark.hash if set == SET else None
 
     def drop(self, locator: Locator) -> None:
-        self.rows = [row for row in self.rows if row["method"] != locator.name]
+        self.rows = [row for row in self.rows if not _is_of(row, locator)]
 
     def has(self, locator: Locator, index: int) -> bool:
         row = self._find(locator, SET, _cell(KINDS[index % len(KINDS)]))

@@ -23,8 +23,9 @@ import numpy.typing as npt
 import scipy.fft
 import scipy.optimize
 
-from qkgcc.arrays import DirectionEstimator, Geometry
+from qkgcc.arrays import DirectionEstimator, Geometry, PositionEstimator
 from qkgcc.arrays.directions.context import CONTEXT
+from qkgcc.arrays.positions.estimator import BEYOND
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError, MissingExtraError
 from qkgcc.methods import CLASSICAL, WEIGHTS
@@ -150,10 +151,8 @@ class Directions:
 
     @property
     def settings(self) -> dict[str, Any]:
-        weights = WEIGHTS / f"{self.method}.safetensors"
-        known = hashlib.sha256(weights.read_bytes()).hexdigest()[:16] if weights.exists() else None
         context = {} if self.method in CLASSICAL else {"context": self.context}
-        return {"method": self.method, "weights": known, **context}
+        return {"method": self.method, "weights": _weights_of(self.method), **context}
 
     def locate(
         self, audio: Floats, sample_rate: int, geometry: Geometry, talkers: Sequence[int], block: int
@@ -176,13 +175,42 @@ class Directions:
         return found
 
 
+@dataclass(frozen=True)
+class Positions:
+    """This package's positions among distributed microphones, in the volume that least squares has by default, too."""
+
+    name: str
+    method: str
+    """As of `PositionEstimator`: a network or a weighting."""
+    positions: ClassVar[bool] = True
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"method": self.method, "weights": _weights_of(self.method), "margin": BEYOND}
+
+    def locate(
+        self, audio: Floats, sample_rate: int, geometry: Geometry, talkers: Sequence[int], block: int
+    ) -> list[Floats]:
+        estimator = PositionEstimator(
+            geometry, self.method, sources=max(1, *talkers), block=block / sample_rate, threads=1
+        )
+        answers = estimator(audio[:, : block * len(talkers)], sample_rate).blocks
+        return [
+            np.array([one.place for one in answer.positions[:count]]).reshape(-1, 3)
+            for answer, count in zip(answers, talkers, strict=True)
+        ]
+
+
 def ours() -> list[Locator]:
-    """Those of this package: networks, one with every block for itself, and SRP-PHAT as this package has it."""
+    """Those of this package: networks, one with every block for itself, and SRP-PHAT as this package has it.
+
+    Directions and positions of the same name are the same method.
+    """
+    methods = {"qkgcc": "general", "qkgcc-small": "general-small", "qkgcc-phat": "phat"}
     return [
-        Directions("qkgcc", "general"),
+        *(Directions(name, method) for name, method in methods.items()),
         Directions("qkgcc-alone", "general", context=0.0),
-        Directions("qkgcc-small", "general-small"),
-        Directions("qkgcc-phat", "phat"),
+        *(Positions(name, method) for name, method in methods.items()),
     ]
 
 
@@ -205,6 +233,12 @@ def peers() -> list[Locator]:
         Pyroom("normmusic-5s", "NormMUSIC", band=wide, context=CONTEXT),
         LeastSquares(),
     ]
+
+
+def _weights_of(method: str) -> str | None:
+    """The hash of a network's file; a weighting has none."""
+    path = WEIGHTS / f"{method}.safetensors"
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.exists() else None
 
 
 def blocks(audio: Floats, talkers: Sequence[int], block: int, beside: int = 0) -> Iterator[tuple[Floats, int]]:

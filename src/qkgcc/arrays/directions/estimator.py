@@ -25,6 +25,7 @@ from qkgcc.arrays.evidence import (
     ArrayEvidence,
     ArrayFrames,
     array_network,
+    check_sources,
     checked_pairs,
     frames_of,
     wrong_channels,
@@ -94,10 +95,7 @@ class DirectionEstimator:
     ) -> None:
         check_range("block", block, 0.05, 3600, "s")
         check_range("context", context, 0, 10, "s")
-        if sources != "auto" and (not isinstance(sources, int) or not 1 <= sources <= 16):
-            raise InputError(f"sources is {sources!r}; expected a whole number from 1 to 16, or auto")
-        if sources == "auto" and str(method) in CLASSICAL:
-            raise InputError(f"{method} cannot tell how many sources there are: give their number, or take a network")
+        check_sources(sources, method)
         distances = (math.inf,) if distance is None else tuple(np.atleast_1d(np.asarray(distance, np.float64)))
         self.geometry, self.method, self.sources, self.block = geometry, str(method), sources, block
         self.grid = Grid.of(geometry, grid, distances)

@@ -1,6 +1,7 @@
 """Where sources are among microphones metres apart.
 
-The `estimator`, `trilateration` from the delays of pairs, and what they answer (`placed`).
+What frames say is added up (`heard`), places are searched for (`search`) and fitted to the delays of the pairs
+(`trilateration`); the `estimator` does all of it, and `placed` is what it answers.
 """
 
 from qkgcc.arrays.positions.estimator import PositionEstimator

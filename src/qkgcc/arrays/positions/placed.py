@@ -34,6 +34,8 @@ class Position:
     """(P,) seconds by which the delays of the pairs miss the place."""
     used: npt.NDArray[np.bool_]
     """(P,) which of the delays the place rests on; the others were outliers."""
+    confidence: float
+    """Probability that a source is within half a metre of it on the floor; of correlations, how high they are there."""
     solved: bool
     remark: str | None = None
     """What cannot be told, and what is known instead; None: nothing."""
@@ -46,19 +48,19 @@ class Position:
 
 @dataclass(frozen=True)
 class PositionBlock:
-    """The position within some seconds."""
+    """The positions within some seconds."""
 
     start: float
     end: float
     frames: int
     """That are no silence."""
-    position: Position | None
-    """None: silence."""
+    positions: tuple[Position, ...]
+    """The one that most speaks for first; none: silence, or nothing that stands out."""
 
 
 @dataclass(frozen=True, eq=False)
 class PositionEstimate:
-    """Positions of a source in the whole recording and in its blocks."""
+    """Positions of sources in the whole recording and in its blocks."""
 
     source: str
     method: str
@@ -69,8 +71,8 @@ class PositionEstimate:
     kind: str
     """'posterior' or 'correlation'."""
     pairs: tuple[tuple[int, int], ...]
-    position: Position | None
-    """Of the whole recording, of a source that stays at its place."""
+    positions: tuple[Position, ...]
+    """Of the whole recording, of sources that stay at their places."""
     blocks: tuple[PositionBlock, ...]
     warnings: tuple[str, ...] = ()
 
@@ -81,7 +83,7 @@ class PositionEstimate:
         return plot_positions(self, path)
 
     def to_csv(self, path: str | Path | None = None) -> str:
-        """A line for each block, also written to `path` if given."""
+        """A line for each position of each block, also written to `path` if given."""
         text = positions_csv([self])
         if path is not None:
             write_whole(path, lambda target: target.write_text(text, newline="", encoding="utf-8"))
@@ -92,13 +94,13 @@ class PositionEstimate:
         record: dict[str, Any] = {
             name: getattr(self, name) for name in ("source", "method", "array", "sample_rate", "kind")
         }
-        record["position"] = _plain(self.position)
+        record["positions"] = [_plain(one) for one in self.positions]
         record["blocks"] = [
             {
                 "start": round(block.start, 6),
                 "end": round(block.end, 6),
                 "frames": block.frames,
-                "position": _plain(block.position),
+                "positions": [_plain(one) for one in block.positions],
             }
             for block in self.blocks
         ]
@@ -110,7 +112,7 @@ class PositionEstimate:
         return text
 
 
-CSV_COLUMNS = ("source", "start", "end", "front", "left", "up", "radius", "solved", "remark")
+CSV_COLUMNS = ("source", "start", "end", "front", "left", "up", "radius", "confidence", "solved", "remark")
 
 
 def positions_csv(estimates: list[PositionEstimate], *, header: bool = True) -> str:
@@ -122,25 +124,24 @@ def positions_csv(estimates: list[PositionEstimate], *, header: bool = True) -> 
     for estimate in estimates:
         for block in estimate.blocks:
             begin = [estimate.source, f"{block.start:.3f}", f"{block.end:.3f}"]
-            found = block.position
-            if found is None:
+            if not block.positions:
                 writer.writerow(begin + [""] * (len(CSV_COLUMNS) - len(begin)))
-                continue
-            place = [f"{x:.4f}" for x in found.place]
-            radius = f"{found.radii[0]:.4f}" if np.isfinite(found.radii[0]) else ""
-            writer.writerow([*begin, *place, radius, int(found.solved), found.remark or ""])
+            for found in block.positions:
+                place = [f"{x:.4f}" for x in found.place]
+                radius = f"{found.radii[0]:.4f}" if np.isfinite(found.radii[0]) else ""
+                sure = f"{found.confidence:.4f}"
+                writer.writerow([*begin, *place, radius, sure, int(found.solved), found.remark or ""])
     return out.getvalue()
 
 
-def _plain(position: Position | None) -> dict[str, Any] | None:
-    if position is None:
-        return None
+def _plain(position: Position) -> dict[str, Any]:
     return {
         "place": position.place.round(4).tolist(),
         "radii": [round(float(radius), 4) if np.isfinite(radius) else None for radius in position.radii],
         "axes": position.axes.round(4).tolist(),
         "residuals": position.residuals.round(9).tolist(),
         "used": position.used.tolist(),
+        "confidence": round(position.confidence, 4),
         "solved": position.solved,
         "remark": position.remark,
     }

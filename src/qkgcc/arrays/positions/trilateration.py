@@ -164,8 +164,21 @@ def _covariance(
     return full
 
 
-def described(fit: Fit, geometry: Geometry, pairs: Pairs, volume: Floats, height: float | None) -> Position:
-    """A fit as it is answered, with a sentence where it tells less than a position."""
+def described(
+    fit: Fit,
+    geometry: Geometry,
+    pairs: Pairs,
+    volume: Floats,
+    height: float | None,
+    confidence: float = float("nan"),
+    stands_out: bool | None = None,
+) -> Position:
+    """A fit as it is answered, with a sentence where it tells less than a position.
+
+    Args:
+        confidence: of the place.
+        stands_out: whether that is enough; None: not known, what counts is how well the delays agree (`AGREED`).
+    """
     values, vectors = np.linalg.eigh(fit.covariance)
     radii = np.sqrt(np.maximum(values[::-1], 0))
     radii = np.where(radii > 1e4, np.inf, radii)
@@ -178,7 +191,11 @@ def described(fit: Fit, geometry: Geometry, pairs: Pairs, volume: Floats, height
     needed = 4 if height is None else 3
     solved, remark = True, None
     missed = float(np.sqrt((fit.left[fit.used] ** 2).mean())) if fit.used.any() else np.inf
-    if missed > AGREED[0] or fit.used.mean() < AGREED[1]:
+    if stands_out is False:
+        solved = False
+        guess = ", ".join(f"{x:.1f}" for x in fit.place)
+        remark = f"hardly anything speaks for one place more than for others; ({guess}) is the likeliest"
+    elif stands_out is None and (missed > AGREED[0] or fit.used.mean() < AGREED[1]):
         solved = False
         remark = (
             f"the pairs do not agree on one place: {int(fit.used.sum())} of {len(fit.used)} delays miss it by "
@@ -208,4 +225,5 @@ def described(fit: Fit, geometry: Geometry, pairs: Pairs, volume: Floats, height
         if np.linalg.norm(other - fit.place) > 2 * max(radii[2], 0.05):
             way = ", ".join(f"{x:.2f}" for x in other)
             remark = f"the microphones are in one plane: ({way}) behind it sounds the same"
-    return Position(fit.place, radii, axes, fit.left / fit.speed_of_sound, fit.used, solved, remark)
+    left = fit.left / fit.speed_of_sound
+    return Position(fit.place, radii, axes, left, fit.used, confidence, solved, remark)
