@@ -33,7 +33,7 @@ def moment(id: int, time: float, place: np.ndarray) -> Track:
 
 
 class Oracle:
-    """Smoothed, it knows everything of one scene; online, it loses its id after half of it."""
+    """Of the whole, it knows everything of one scene; online, it loses its id after half of it."""
 
     name = "oracle"
 
@@ -65,9 +65,9 @@ def save_silence(cache: Path, each: int) -> None:
 def test_who_knows_everything_is_right_all_the_time(tmp_path: Path) -> None:
     save_silence(tmp_path, 1)
     scores = array_tracks.measure(Oracle(3), BENCHMARK, 3, cache=tmp_path)
-    assert scores["smoothed"]["share"] == 1.0
-    assert scores["smoothed"]["changes"] == 0.0
-    assert scores["smoothed"]["false"] == 0.0
+    assert scores["whole"]["share"] == 1.0
+    assert scores["whole"]["changes"] == 0.0
+    assert scores["whole"]["false"] == 0.0
     minutes = scores["online"]["talker_seconds"] / 60
     assert scores["online"]["changes"] == pytest.approx(2 / minutes)  # of each of the two talkers
     spoken = sum(np.array(one["speaks"]).sum() for one in BENCHMARK.manifest["scenes"][3]["talkers"])
@@ -83,14 +83,14 @@ def test_a_measured_part_is_kept_and_shown(tmp_path: Path) -> None:
     assert one.asked == 12
     rows = array_tracks.fill(path, [one], 2, **quiet)
     assert one.asked == 24
-    assert [row["scenes"] for row in rows if row["way"] == "smoothed"] == [[k, k + 18] for k in range(12)]
+    assert [row["scenes"] for row in rows if row["way"] == "whole"] == [[k, k + 18] for k in range(12)]
     lines = track_lines(rows)
-    assert lines[0] == ["", "scenes", "oracle, smoothed", "oracle, online"]
+    assert lines[0] == ["", "scenes", "oracle, whole", "oracle, online"]
     assert lines[1][0] == "respeaker4, 1 talker, static"
     assert lines[-1][:2] == ["all", "24"]
     counted = {line[0]: int(line[1]) for line in lines[1:]}
     assert counted["T60 below 0.6 s"] + counted["T60 from 0.6 s"] == counted["all"]
-    first = next(row for row in rows if row["way"] == "smoothed")
+    first = next(row for row in rows if row["way"] == "whole")
     spoken = np.array(first["talker_seconds"])
     assert lines[1][2].startswith(f"{100 * np.array(first['share']) @ spoken / spoken.sum():.1f} %, ")
     array_tracks.fill(path, [changed], 1, **quiet)
@@ -109,7 +109,7 @@ def test_ours_and_the_baseline_follow_a_recording() -> None:
     ours = Tracks("small", "general-small").follow(audio, rate, geometry)
     answer = DirectionEstimator(geometry, "general-small")(audio, rate, track=True)
     assert answer.tracks
-    assert sum(len(tracks) for _, tracks in ours.smoothed) == sum(map(len, answer.tracks))
+    assert sum(len(tracks) for _, tracks in ours.whole) == sum(map(len, answer.tracks))
     for followed in (ours, PhatTracks().follow(audio, rate, geometry)):
         assert [time for time, _ in followed.online] == answer.times.tolist()
         for history in followed:
@@ -122,9 +122,9 @@ def test_the_command_measures_and_shows(tmp_path: Path) -> None:
     arguments = ["reproduce", "tracks", "--scenes", "1", "--cache", str(tmp_path), "--results", str(tmp_path)]
     answer = CliRunner().invoke(app, [*arguments, "--method", "phat"])
     assert answer.exit_code == 0, answer.output
-    assert "phat, smoothed" in answer.stdout
+    assert "phat, whole" in answer.stdout
     content = results.read(tmp_path / "tracks.json")
     assert content is not None
-    assert {row["way"] for row in content["rows"]} == {"smoothed", "online"}
+    assert {row["way"] for row in content["rows"]} == {"whole", "online"}
     answer = CliRunner().invoke(app, [*arguments, "--method", "magic"])
     assert "there is no method magic for tracks; there are qkgcc, phat" in str(answer.exception)

@@ -79,6 +79,8 @@ def part_lines(rows: Sequence[results.Row], array: str) -> list[list[str]]:
     """
     names = methods(rows, array)
     lines = [["", "scenes", *names]]
+    if not names:
+        return lines
     for label, part in parts(ArrayBenchmark.load()).items():
         each = _common({name: chosen(rows, name, array, part) for name in names})
         cells = []

@@ -3,10 +3,10 @@
     {schema, name, benchmark, engine, command, git, device, seconds, rows, checksum}
     row: {method, way, settings, benchmark, engine, git, cell, scenes, share, changes, false, talker_seconds, seconds}
 
-A row is a method on a cell (an array, a number of talkers, a motion), in one of two ways: `smoothed` over the whole
-recording, as `DirectionEstimator(...)(..., track=True)` and `qkgcc locate --track` answer, or `online`, frame by frame,
-as `DirectionStream` and `qkgcc listen --track`. `scenes` names those that were measured, the lists behind it hold what
-`tracks.scores.evaluate` says of each: the true azimuth and who speaks are known at the middle of every frame.
+A row is a method on a cell (an array, a number of talkers, a motion), in one of two ways: `whole`, with the whole
+recording at hand, as `DirectionEstimator(...)(..., track=True)` and `qkgcc locate --track` answer, or `online`, frame
+by frame, as `DirectionStream` and `qkgcc listen --track`. `scenes` names those that were measured, the lists behind it
+hold what `tracks.scores.evaluate` says of each: the true azimuth and who speaks are known at the middle of every frame.
 
 The baseline is the same tracker, with the same settings, on maps of SRP-PHAT.
 """
@@ -26,9 +26,10 @@ import numpy.typing as npt
 
 from qkgcc.arrays import DirectionEstimator, Geometry
 from qkgcc.arrays.directions.stream import DirectionStream
-from qkgcc.arrays.evidence import frames_of
+from qkgcc.arrays.evidence import ArrayFrames, frames_of
+from qkgcc.arrays.tracks.paths import find_tracks
 from qkgcc.arrays.tracks.scores import evaluate
-from qkgcc.arrays.tracks.smoothing import Trajectory, smooth
+from qkgcc.arrays.tracks.smoothing import Trajectory
 from qkgcc.arrays.tracks.tracker import Track
 from qkgcc.audio import open_audio
 from qkgcc.data import array_rendering
@@ -42,7 +43,7 @@ from qkgcc.provenance import commit
 from qkgcc.simulate.array_scenes import KINDS, SAMPLE_RATE, Kind
 
 NAME = "tracks"
-WAYS = ("smoothed", "online")
+WAYS = ("whole", "online")
 SCORES = ("share", "changes", "false", "talker_seconds", "seconds")
 BLOCK = 1024
 """Samples that come at once where sources are followed online."""
@@ -57,7 +58,7 @@ Progress = Callable[[str, int], Callable[[int], object]]
 class Followed(NamedTuple):
     """The same recording, followed in both ways."""
 
-    smoothed: History
+    whole: History
     online: History
 
 
@@ -98,7 +99,7 @@ class Tracks:
 
 @dataclass(frozen=True)
 class PhatTracks:
-    """The same tracker on SRP-PHAT: exp(`sharpness` * mean correlation of the pairs) are the weights of a frame."""
+    """The same on SRP-PHAT: exp(`sharpness` * mean correlation of the pairs) are the weights of a frame."""
 
     name: str = "phat"
     sharpness: float = 30.0
@@ -114,13 +115,14 @@ class PhatTracks:
         maps = estimator.maps(evidence)
         network = DirectionEstimator(geometry, threads=1)
         tracker = network.tracker(network.evidence(sample_rate))
-        online: History = []
-        for frames in frames_of(evidence, open_audio(audio, sample_rate)):
-            mean = maps(frames).cells
-            weights = np.exp(self.sharpness * (mean - mean.max(axis=1, keepdims=True)))
-            for moment, row, heard in zip(frames.times.tolist(), weights, frames.heard, strict=True):
-                online.append((moment, tracker.update(moment, row, reliability=1.0 if heard else 0.0)))
-        return Followed(by_time(smooth(online, tracker.motion), [moment for moment, _ in online]), online)
+        frames = ArrayFrames.joined(frames_of(evidence, open_audio(audio, sample_rate)))
+        mean = maps(frames).cells
+        weights = np.exp(self.sharpness * (mean - mean.max(axis=1, keepdims=True)))
+        paths = find_tracks(frames.times, weights, frames.heard, estimator.grid.cells)
+        times = frames.times.tolist()
+        rows = zip(times, weights, frames.heard, strict=True)
+        online = [(time, tracker.update(time, row, reliability=1.0 if heard else 0.0)) for time, row, heard in rows]
+        return Followed(by_time(paths, times), online)
 
 
 def followers() -> list[Follower]:
