@@ -154,7 +154,7 @@ class _Ring:
         """Degrees from each cell to some angles, in cells. Shape: (...) -> (..., A)"""
         difference = np.arange(self.count) - cells[..., None]
         if self.closed:
-            difference = (difference + self.count / 2) % self.count - self.count / 2
+            difference -= self.count * np.rint(difference / self.count)
         return np.asarray(self.step * difference)
 
     def density(self, cells: Floats, width: float) -> Floats:
