@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.arrays.tracks import tracker
 from qkgcc.arrays.tracks.motion import Motion, State
 from qkgcc.arrays.tracks.smoothing import SHORTEST, Trajectory, joined, speech, trimmed
 from qkgcc.arrays.tracks.tracker import AROUND, STRONGEST, Track, peakedness
@@ -41,10 +42,12 @@ USUAL = 10.0
 """Degrees a second: standard deviation of velocities at the beginning of a path."""
 TURN = 1.0
 """What a change of velocity by one degree a step costs, in nats; by two, four times as much."""
-BIRTH = 13.0
-"""Nats that a path has to be worth to be a source, and that a silence may cost before it ends."""
+BIRTH = 15.0
+"""Nats that a path has to be worth to be a source, and that what speaks against it may cost before it ends."""
 SPEAKS = 0.4
 """Probability that a source speaks in a step."""
+QUIET = 10.0
+"""Seconds without anything that speaks for it after which a path ends."""
 DOMINANT = 0.5
 CLUTTER = 0.3
 SHARPNESS = 3.0
@@ -103,7 +106,7 @@ def find_tracks(
     if not len(when):
         return []
     found = _Search(when, np.asarray(weights, np.float64), np.asarray(heard, np.bool_), _Ring.of(grid), frame_seconds)
-    paths = found.paths(motion or Motion(speed=USUAL, memory=2.0))
+    paths = found.paths(motion or Motion(speed=USUAL, memory=5.0))
     tracks = [one for path in paths if (one := trimmed(found.track(path)))]
     tracks = [one for one in tracks if found.hop * sum(moment.active for moment in one) >= SHORTEST]
     return _numbered(joined(sorted(tracks, key=lambda one: one[0].time)))
@@ -225,7 +228,7 @@ class _Search:
         for path, fit in zip(found, fits, strict=True):
             reliable, more = self.reliable[path.frames], talking[path.frames] - path.speaking
             others = (total[path.frames] - path.speaking * fit) / (CLUTTER + more)
-            dominant = DOMINANT / (1 + more)
+            dominant = tracker.DOMINANT / (1 + more)
             seen = 1 - dominant + dominant * (reliable * fit / others + (1 - reliable) / 2)
             path.evidence = np.minimum(seen, STRONGEST) ** self.new
             path.speaking = speech(path.evidence, self.hop)
@@ -298,7 +301,7 @@ class _Search:
                 highest[to][better] = tops[source][better]
                 back[step, to][better] = change
             score += heard
-            np.maximum(highest, score, out=highest)
+            np.maximum(highest + np.float32(BIRTH * self.frames * self.hop / QUIET), score, out=highest)
             score[score < highest - BIRTH] = -np.inf  # after such a silence, whoever speaks is another
             ends[step] = int(score.argmax())
             worth[step] = score.ravel()[ends[step]]
