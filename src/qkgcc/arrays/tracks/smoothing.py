@@ -94,20 +94,21 @@ def _backward(track: Trajectory, motion: Motion) -> list[State]:
 def _speaking(track: Trajectory) -> Floats:
     """Probability of speech at each moment of one that is there. Shape: (T,)"""
     steps = np.diff([moment.time for moment in track])
-    return speech(np.array([moment.evidence for moment in track]), steps.tolist())
+    return speech(np.array([moment.evidence for moment in track]), steps.tolist(), 0.9)
 
 
-def speech(evidence: Floats, seconds: float | Sequence[float]) -> Floats:
+def speech(evidence: Floats, seconds: float | Sequence[float], begins: float = 0.5) -> Floats:
     """Probability of speech from how much more probable it makes each frame: forward and backward. Shape: (T,)
 
     Args:
         seconds: from one frame to the next, or from each to the next.
+        begins: probability of speech before anything is heard.
     """
     count = len(evidence)
     given = [seconds] * (count - 1) if isinstance(seconds, float) else seconds
     steps = [_transition(round(one, 6)) for one in given]
     seen = np.stack([np.ones(count), evidence], axis=1)
-    forward, backward = [seen[0] * [0.1, 0.9]], [np.ones(2)]
+    forward, backward = [seen[0] * [1 - begins, begins]], [np.ones(2)]
     for step, one in zip(steps, seen[1:], strict=True):
         forward.append(_normed((forward[-1] @ step) * one))
     for step, one in zip(steps[::-1], seen[:0:-1], strict=True):

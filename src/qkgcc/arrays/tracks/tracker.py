@@ -60,7 +60,7 @@ AROUND = 12.0
 STRONGEST = 20.0
 """Evidence of one frame for a track, at most: frames can be wrong together."""
 
-_ONE, _OTHER, _AROUND = np.cos(np.radians([8.0, 10.0, AROUND]))  # tracks in one direction; another source; its mass
+_ONE, _OTHER, _AROUND = np.cos(np.radians([8.0, 20.0, AROUND]))  # tracks in one direction; another source; its mass
 _MOST = 12  # candidates and tracks; the least probable candidate gives way
 _LATE = 0.3  # seconds that a track seems to speak for after it ceased to
 
