@@ -102,8 +102,8 @@ class PhatTracks:
     """The same on SRP-PHAT: exp(`sharpness` * mean correlation of the pairs) are the weights of a frame."""
 
     name: str = "phat"
-    sharpness: float = 30.0
-    """The best of 10, 20, 30, 50 and 100 on scenes of dev-clean."""
+    sharpness: float = 150.0
+    """The best for whole recordings of 10, 20, 30, 50, 100, 150, 200 and 300, on scenes of dev-clean."""
 
     @property
     def settings(self) -> dict[str, Any]:
