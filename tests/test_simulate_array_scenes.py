@@ -119,3 +119,18 @@ def test_what_is_heard_comes_from_the_true_place(index: int) -> None:
 def test_more_talkers_than_speakers_is_an_error() -> None:
     with pytest.raises(InputError, match="3 talkers need as many speakers; there are 1"):
         array_scene(1, 4, {"5-0-0000": 40000})
+
+
+def test_places_and_speech_are_known_at_any_time() -> None:
+    drawn = array_scene(1, 3, UTTERANCES)
+    times = np.arange(0, SECONDS, 0.032) + 0.016
+    places, speaking = drawn.places(times), drawn.speaking(times, UTTERANCES)
+    assert places.shape == (2, len(times), 3)
+    pace = np.linalg.norm(np.diff(places, axis=1), axis=-1) / 0.032
+    assert LAW.speed[0] * 0.98 < np.median(pace) < LAW.speed[1] * 1.02
+    np.testing.assert_array_equal(drawn.places(np.arange(BLOCKS) + 0.5), drawn.truth)
+    for source, heard in zip(drawn.scene.sources, speaking, strict=True):
+        first = parts_of_chain(source.signal)[0][0] / SAMPLE_RATE
+        begun = times[heard.argmax()]
+        assert 0 <= begun - first < 0.032 + 4 / SPEED_OF_SOUND  # it has to arrive, too
+        assert heard.mean() == pytest.approx(spoken(source.signal, UTTERANCES).mean(), abs=0.02)

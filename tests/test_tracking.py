@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from qkgcc.arrays.tracks.motion import Motion, State, angle_between, moved, way_to
+from qkgcc.arrays.tracks.paths import find_tracks
 from qkgcc.arrays.tracks.rttm import COLUMNS, Segment, rows, rttm, segments
 from qkgcc.arrays.tracks.scores import evaluate
 from qkgcc.arrays.tracks.smoothing import Trajectory, smooth
@@ -354,6 +355,100 @@ def test_what_speaks_for_a_moment_only_is_no_source() -> None:
 def test_a_history_out_of_order_is_an_error() -> None:
     with pytest.raises(InputError, match="must rise"):
         smooth([(1.0, []), (0.5, [])])
+
+
+# Paths through whole recordings
+
+
+def best_paths(
+    talkers: Sequence[Talker], seconds: float, grid: np.ndarray | None = None, **how: float
+) -> list[Trajectory]:
+    grid = circle() if grid is None else grid
+    times, weights = zip(*frames(talkers, seconds, grid, **how), strict=True)
+    return find_tracks(times, np.array(weights), np.ones(len(times), dtype=bool), grid)
+
+
+def test_a_talker_of_few_frames_is_found_by_all_of_them() -> None:
+    loud, weak = Talker(lambda t: 60.0), Talker(lambda t: 200 - 12 * t)
+    rng = np.random.default_rng(5)
+    grid = circle()
+    given = []
+    for t, weights in frames([loud], 10, grid):
+        heard = frames([Talker(lambda _, t=t: weak.azimuth(t))], HOP, grid, seed=int(1e6 * t), clutter=0.0)[0][1]
+        given.append((t, heard if rng.random() < 0.15 else weights))
+    times, weights = zip(*given, strict=True)
+    found = find_tracks(times, np.array(weights), np.ones(len(times), dtype=bool), grid)
+    assert len(found) == 2
+    for talker in (loud, weak):
+        share, ids = share_and_ids(talker, by_time(found, times))
+        assert share > 0.8
+        assert len(ids) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_paths_of_walkers_who_meet_go_through_each_other(seed: int) -> None:
+    talkers = [Talker(lambda t, way=way: 170 + way * (90 - 18 * t)) for way in (1, -1)]  # they meet at 5 s
+    found = best_paths(talkers, 10, seed=seed)
+    assert [track[0].id for track in found] == [1, 2]
+    history = by_time(found, [number * HOP for number in range(round(10 / HOP))])
+    for talker in talkers:
+        apart = [entry for entry in history if abs(entry[0] - 5) > 1.5]
+        share, ids = share_and_ids(talker, apart)
+        assert share > 0.8
+        assert len(ids) == 1
+
+
+def test_a_path_says_where_and_when_a_source_speaks() -> None:
+    talker = Talker(lambda t: 350 + 20 * t, speaks=((2, 5), (7, 9)))  # through the front of the array
+    (track,) = best_paths([talker], 12)
+    # Now and then a peak of nobody, before or after, lies on its way.
+    assert track[0].time == pytest.approx(2, abs=0.8)
+    assert track[-1].time == pytest.approx(9, abs=0.8)
+    assert all(b.time > a.time for a, b in itertools.pairwise(track))
+    off = [float(angle_between(talker.at(one.time), one.direction)) for one in track]
+    assert np.median(off) < 2
+    assert max(off) < 8
+    said = np.array([one.active for one in track]) == [talker.active(one.time) for one in track]
+    assert said.mean() > 0.8
+    middle = track[len(track) // 3]
+    ahead = np.cross([0, 0, 1], middle.direction)
+    assert np.degrees(middle.state.velocity @ ahead) == pytest.approx(20, abs=4)
+    pausing = next(one for one in track if one.time > 6)
+    assert 0.3 < middle.spread < pausing.spread < 20
+    assert track[0].probability > 0.99
+
+
+def test_who_speaks_elsewhere_after_a_long_silence_is_another() -> None:
+    first, later = Talker(lambda t: 40.0, speaks=((0, 5),)), Talker(lambda t: 100.0, speaks=((30, 35),))
+    found = best_paths([first, later], 36)
+    assert [(track[0].id, round(track[0].azimuth / 10)) for track in found] == [(1, 4), (2, 10)]
+
+
+def test_no_path_goes_through_clutter() -> None:
+    assert best_paths([], 30) == []
+    grid = circle()
+    times = np.arange(100) * HOP
+    loud = np.tile(np.exp((grid @ unit(90) - 1) / np.radians(5) ** 2), (100, 1))
+    assert len(find_tracks(times, loud, np.ones(100, dtype=bool), grid)) == 1
+    assert find_tracks(times, loud, np.zeros(100, dtype=bool), grid) == []  # silence says nothing
+    assert find_tracks([], np.empty((0, len(grid))), [], grid) == []
+
+
+@pytest.mark.parametrize("azimuth", [2.0, 90.0, 178.0])
+def test_paths_on_a_half_circle_stay_on_it(azimuth: float) -> None:
+    half = np.stack([unit(angle) for angle in np.arange(0, 181, 1.0)])
+    (track,) = best_paths([Talker(lambda t: azimuth)], 5, half)
+    angles = np.array([moment.azimuth for moment in track])
+    assert ((angles > -1e-6) & (angles < 180 + 1e-6)).all()
+    assert np.median(angles) == pytest.approx(azimuth, abs=3)
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"), [(sphere(), "evenly along a circle"), (circle()[:5], "8 or more"), (np.ones(9), "8 or more")]
+)
+def test_a_grid_without_an_order_has_no_paths(grid: np.ndarray, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        find_tracks([0.0, HOP], np.ones((2, len(grid))), [True, True], grid)
 
 
 # Scores

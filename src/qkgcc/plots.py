@@ -222,9 +222,11 @@ def plot_directions(estimate: "DirectionEstimate", path: str | Path | None = Non
     if estimate.tracks is None:
         _plot_blocks(over_time, estimate)
     else:
-        _plot_tracks(over_time, estimate)
+        span = (float(estimate.times[0]), float(estimate.times[-1])) if len(estimate.times) else (0.0, 1.0)
+        _plot_tracks(over_time, around, estimate, span)
     what = "degrees from the line of the microphones" if line else "azimuth in degrees (positive: left)"
     over_time.set(xlabel="time in s", ylabel=what, ylim=(low, high))
+    over_time.set_yticks(range(low, high + 1, 30 if line else 45))
     title = f"{Path(estimate.source).name}, {estimate.array}: {Path(estimate.method).stem}"
     over_time.set_title(title, loc="left")
     figure.colorbar(mesh, ax=over_time, label=f"{estimate.kind} of each frame", fraction=0.04, pad=0.02)
@@ -237,14 +239,16 @@ def plot_directions(estimate: "DirectionEstimate", path: str | Path | None = Non
     else:
         around.set_thetagrids(range(0, 360, 45), [f"{a if a <= 180 else a - 360}°" for a in range(0, 360, 45)])
     around.fill(angles, shown, color="#3a6ea5", alpha=0.4)
-    for one in estimate.directions:
+    for one in estimate.directions if estimate.tracks is None else ():
         angle = np.radians(one.azimuth if one.cone is None else one.cone)
         around.plot([angle, angle], [0, 1.1], color="#b5179e", linewidth=2)
         if one.cone is None:
             for azimuth, _ in one.also:
                 around.plot([np.radians(azimuth)] * 2, [0, 1.1], color="#b5179e", linewidth=1, linestyle=":")
     around.set(rticks=[])
-    around.set_title("whole recording" + (", angle to the line" if line else ", front at the top"), fontsize="medium")
+    where = "angle to the line" if line else "front at the top"
+    goes = "" if estimate.tracks is None else ", time outwards"
+    around.set_title(f"whole recording, {where}{goes}", fontsize="medium")
     if path is not None:
         write_whole(path, lambda target: figure.savefig(target, dpi=130))
     return figure
@@ -311,21 +315,44 @@ def _plot_blocks(ax: "Axes", estimate: "DirectionEstimate") -> None:
             ax.plot([block.start, block.end], [angle] * 2, color="#b5179e", linewidth=3, alpha=shade)
 
 
-def _plot_tracks(ax: "Axes", estimate: "DirectionEstimate") -> None:
-    """A colour for each source; thin where it is silent."""
+def _plot_tracks(ax: "Axes", around: Any, estimate: "DirectionEstimate", span: tuple[float, float]) -> None:
+    """A colour for each source: thick where it speaks, the paler the less surely, thin where it is silent, in a band of
+    two standard deviations. Around the array, time goes outwards."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.lines import Line2D
+
+    handles = []
     for number, track in enumerate(estimate.tracks or ()):
         times = np.array([moment.time for moment in track])
         directions = np.array([moment.direction for moment in track])
         angle = np.degrees(np.arctan2(directions[:, 1], directions[:, 0]))
         if estimate.axis is not None:
             angle = np.degrees(np.arccos(np.clip(directions @ estimate.axis, -1, 1)))
-        angle[1:][np.abs(np.diff(angle)) > 180] = np.nan  # behind the array, from one edge of the picture to the other
-        spoken = np.where([moment.active for moment in track], angle, np.nan)
+        wide = 2 * np.array([moment.spread for moment in track])
+        # Behind the array it goes from one edge of the picture to the other: it is drawn unwrapped, once for each turn.
+        open_angle = angle if estimate.axis is not None else np.unwrap(angle, period=360)
+        active = np.array([moment.active for moment in track])
+        sure = np.array([moment.speaking for moment in track])
+        shades = np.where(active, np.clip(2 * sure - 1, 0.15, 1.0), 0.0)[1:]
         colour = f"C{number % 10}"
-        ax.plot(times, angle, color=colour, linewidth=1, alpha=0.6)
-        ax.plot(times, spoken, color=colour, linewidth=3.5, label=f"track {track[0].id}")
-    if estimate.tracks:
-        ax.legend(loc="upper right")
+        turns = range(int(np.floor((open_angle.min() + 180) / 360)), int(np.floor((open_angle.max() + 180) / 360)) + 1)
+        for turn in turns if estimate.axis is None else (0,):
+            shown = open_angle - 360 * turn
+            ax.fill_between(times, shown - wide, shown + wide, color=colour, alpha=0.18, linewidth=0)
+            ax.plot(times, shown, color=colour, linewidth=1)
+            points = np.stack([times, shown], axis=1)
+            pieces = np.stack([points[:-1], points[1:]], axis=1)
+            ax.add_collection(LineCollection(list(pieces), colors=colour, linewidths=4.0, alpha=shades))
+        radius = (times - span[0]) / max(span[1] - span[0], 1e-9)
+        around.plot(np.radians(angle), radius, color=colour, linewidth=1)
+        around.plot(np.radians(angle), np.where(active, radius, np.nan), color=colour, linewidth=3)
+        handles.append(Line2D([], [], color=colour, linewidth=4, label=f"track {track[0].id}"))
+    if handles:
+        handles += [
+            Line2D([], [], color="#444444", linewidth=4, label="speaks"),
+            Line2D([], [], color="#444444", linewidth=1, label="silent"),
+        ]
+        ax.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=8, frameon=False)
 
 
 def _rectangle(sides: npt.NDArray[Any]) -> Any:

@@ -27,6 +27,7 @@ class Item(StrEnum):
     GENERAL = "general"
     CALIBRATION = "calibration"
     ARRAYS = "arrays"
+    TRACKS = "tracks"
 
 
 def reproduce(
@@ -48,7 +49,7 @@ def reproduce(
     data: Annotated[
         Path | None, typer.Option(help="Folder of the corpora with real recordings (general).", envvar="QKGCC_DATA")
     ] = None,
-    scenes: Annotated[int, typer.Option(min=1, max=40, help="Scenes of each kind (arrays).")] = 40,
+    scenes: Annotated[int, typer.Option(min=1, max=40, help="Scenes of each kind (arrays, tracks).")] = 40,
     cache: Annotated[Path | None, typer.Option(help="Where benchmarks are (default: the user's cache folder).")] = None,
     stop_after: Annotated[
         float | None, typer.Option(min=1, help="Seconds after which to save and stop; the same command goes on.")
@@ -69,6 +70,8 @@ def reproduce(
     * `qkgcc reproduce general --bank banks/test-clean --data ~/corpora`
 
     * `qkgcc reproduce arrays --bank banks/test-clean --data ~/corpora --scenes 8`
+
+    * `qkgcc reproduce tracks --bank banks/test-clean --scenes 8`
     """
     try:
         from qkgcc.experiments import catalog, report
@@ -107,6 +110,8 @@ def reproduce(
                 _compare_general(shop, data)
             elif wanted is Item.ARRAYS:
                 _compare_arrays(shop, data, scenes)
+            elif wanted is Item.TRACKS:
+                _compare_tracks(shop, scenes)
             else:
                 for path in pictures.draw(wanted.value, shop, figures):
                     typer.echo(f"picture: {path}")
@@ -168,6 +173,31 @@ def _compare_arrays(shop: "Workshop", data: Path | None, scenes: int) -> None:
         _show(array_report.difference_lines(rows, locator.name), "Against the best other method of each part")
     if data is not None:
         _show(array_report.respeaker_lines(rows), "Real recordings, ReSpeaker")
+
+
+def _compare_tracks(shop: "Workshop", scenes: int) -> None:
+    """What follows sources, on the first scenes of each kind of `array-test` with a compact array."""
+    from qkgcc.experiments import array_report, array_tracks
+
+    there = array_tracks.followers()
+    unknown = set(shop.methods) - {follower.name for follower in there}
+    if unknown:
+        known = ", ".join(follower.name for follower in there)
+        raise InputError(f"there is no method {', '.join(sorted(unknown))} for tracks; there are {known}")
+    rows = array_tracks.fill(
+        shop.results / f"{array_tracks.NAME}.json",
+        [follower for follower in there if not shop.methods or follower.name in shop.methods],
+        scenes,
+        engine=shop.engine or "cpu",
+        cache=shop.cache,
+        bank=shop.bank("test-clean"),
+        again=shop.from_checkpoints,
+        say=shop.say,
+        track=shop.track,
+    )
+    _show(
+        array_report.track_lines(rows), "Talker time within 10 degrees, changes of id a minute, false tracks a minute"
+    )
 
 
 def _bar(bar: Progress, what: str, total: int) -> Callable[[int], object]:

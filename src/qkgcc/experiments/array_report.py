@@ -1,4 +1,5 @@
-"""Tables of `results/arrays.json`: methods side by side on each part of `array-test`, and on the real recordings."""
+"""Tables of `results/arrays.json` and `results/tracks.json`: methods side by side on each part of `array-test`, and on
+the real recordings."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from qkgcc.data.array_benchmark import NAME as SET
 from qkgcc.data.array_benchmark import ArrayBenchmark
-from qkgcc.experiments import array_scoring, results
+from qkgcc.experiments import array_scoring, array_tracks, results
 from qkgcc.experiments.arrays import RESPEAKER, errors_by_scene
 from qkgcc.simulate.array_scenes import ARRAYS, DISTRIBUTED, KINDS, TALKERS
 
@@ -78,6 +79,8 @@ def part_lines(rows: Sequence[results.Row], array: str) -> list[list[str]]:
     """
     names = methods(rows, array)
     lines = [["", "scenes", *names]]
+    if not names:
+        return lines
     for label, part in parts(ArrayBenchmark.load()).items():
         each = _common({name: chosen(rows, name, array, part) for name in names})
         cells = []
@@ -148,6 +151,48 @@ def difference_lines(rows: Sequence[results.Row], ours: str) -> list[list[str]]:
                 ]
             )
     return lines
+
+
+def track_lines(rows: Sequence[results.Row]) -> list[list[str]]:
+    """Each cell of the compact arrays, each array and all, and all by T60: talker time with a track within 10 degrees,
+    changes of id a minute of talker time and seconds of tracks of nobody a minute, of each method in each way.
+
+    Scenes that not all were measured on are left out.
+    """
+    about = ArrayBenchmark.load().manifest["scenes"]
+    kinds = [kind for kind in KINDS if kind.compact]
+    groups: dict[str, Part] = {}
+    for kind in kinds:
+        label = (
+            f"{kind.array}, {kind.talkers} talker{'s' * (kind.talkers > 1)}, {'moving' if kind.moving else 'static'}"
+        )
+        groups[label] = lambda i, kind=kind: KINDS[i % len(KINDS)] == kind  # type: ignore[misc]
+    for name in dict.fromkeys(kind.array for kind in kinds):
+        groups[name] = lambda i, name=name: KINDS[i % len(KINDS)].array == name  # type: ignore[misc]
+    groups[f"T60 below {LIVELY} s"] = lambda i: about[i]["t60"] < LIVELY
+    groups[f"T60 from {LIVELY} s"] = lambda i: about[i]["t60"] >= LIVELY
+    groups["all"] = lambda i: True
+    followed: dict[str, dict[int, dict[str, float]]] = {}
+    for row in rows:
+        lists = (row[name] for name in array_tracks.SCORES)
+        each = (dict(zip(array_tracks.SCORES, values, strict=True)) for values in zip(*lists, strict=True))
+        found = followed.setdefault(f"{row['method']}, {row['way']}", {})
+        found.update(zip(row["scenes"], each, strict=True))
+    there = set.intersection(*(set(scenes) for scenes in followed.values())) if followed else set()
+    lines = [["", "scenes", *followed]]
+    for label, part in groups.items():
+        scenes = [index for index in sorted(there) if part(index)]
+        if scenes:
+            cells = [_track_cell([by_scene[index] for index in scenes]) for by_scene in followed.values()]
+            lines.append([label, str(len(scenes)), *cells])
+    return lines
+
+
+def _track_cell(scores: Sequence[dict[str, float]]) -> str:
+    spoken, whole = (np.array([one[name] for one in scores]) for name in ("talker_seconds", "seconds"))
+    share, changes, false = (np.array([one[name] for one in scores]) for name in ("share", "changes", "false"))
+    by_talker, by_time = spoken / spoken.sum(), whole / whole.sum()
+    return f"{100 * share @ by_talker:.1f} %, {changes @ by_talker:.2f}, {false @ by_time:.1f} s"
 
 
 def _common(each: dict[str, dict[int, Floats]]) -> dict[str, dict[int, Floats]]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from qkgcc.errors import InputError
-from qkgcc.experiments import array_report, arrays, catalog, general_report, results
+from qkgcc.experiments import array_report, array_tracks, arrays, catalog, general_report, results
 from qkgcc.files import write_whole
 
 FILES = ("README.md", "docs/results.md", "docs/general.md", "docs/array-test.md")
@@ -239,11 +239,12 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "arrays-distributed": lambda folder: markdown(array_report.part_lines(array_rows(folder), "distributed")),
     "arrays-differences": lambda folder: markdown(array_report.difference_lines(array_rows(folder), "qkgcc")),
     "arrays-real": lambda folder: markdown(array_report.respeaker_lines(array_rows(folder))),
+    "arrays-tracks": lambda folder: markdown(array_report.track_lines(array_rows(folder, array_tracks.NAME))),
 }
 
 
-def array_rows(folder: Path) -> list[results.Row]:
-    content = results.read(folder / f"{arrays.NAME}.json")
+def array_rows(folder: Path, name: str = arrays.NAME) -> list[results.Row]:
+    content = results.read(folder / f"{name}.json")
     return list(content["rows"]) if content else []
 
 

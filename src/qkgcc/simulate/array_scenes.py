@@ -110,14 +110,31 @@ class ArrayScene:
 
     @cached_property
     def truth(self) -> Floats:
-        """(talkers, blocks, 3) metres in the axes of the geometry: where the sound was made that arrives at the middle
-        of each block."""
-        middles = (np.arange(BLOCKS) + 0.5) * SECONDS / BLOCKS
-        places = []
-        for source in self.scene.sources:
-            travel = np.linalg.norm(_at(source, middles) - self.scene.microphones.mean(axis=0), axis=1)
-            places.append(_at(source, middles - travel / self.scene.speed_of_sound))
+        """(talkers, blocks, 3) `places` at the middle of each block."""
+        return self.places((np.arange(BLOCKS) + 0.5) * SECONDS / BLOCKS)
+
+    def places(self, times: Floats) -> Floats:
+        """Where the sound was made that arrives at some times, in the axes of the geometry, in metres.
+
+        Shape: (T,) -> (talkers, T, 3)
+        """
+        places = [_at(source, self._made(source, times)) for source in self.scene.sources]
         return np.asarray((np.stack(places) - self.centre) @ _turn(self.yaw))
+
+    def speaking(self, times: Floats, utterances: Mapping[str, int]) -> npt.NDArray[np.bool_]:
+        """Whose speech arrives at some times. Shape: (T,) -> (talkers, T)"""
+        samples = round(SECONDS * SAMPLE_RATE)
+        heard = []
+        for source in self.scene.sources:
+            made = np.floor(self._made(source, times) * SAMPLE_RATE).astype(np.int64)
+            inside = (made >= 0) & (made < samples)
+            heard.append(inside & spoken_samples(source.signal, utterances)[np.clip(made, 0, samples - 1)])
+        return np.stack(heard)
+
+    def _made(self, source: Source, times: Floats) -> Floats:
+        """When the sound was made that arrives at some times; on its way nobody walks farther than a centimetre."""
+        travel = np.linalg.norm(_at(source, times) - self.scene.microphones.mean(axis=0), axis=1)
+        return np.asarray(times - travel / self.scene.speed_of_sound)
 
 
 def array_scene(seed: int, index: int, utterances: Mapping[str, int], law: ArrayLaw = LAW) -> ArrayScene:
@@ -202,10 +219,15 @@ def chained(chain: str, signals: Callable[[str], npt.NDArray[np.floating]]) -> n
 
 def spoken(chain: str, utterances: Mapping[str, int]) -> Floats:
     """Share of each block in which a talker speaks. Shape: (blocks,)"""
-    speaks = np.zeros(round(SECONDS * SAMPLE_RATE), dtype=bool)
+    return np.asarray(spoken_samples(chain, utterances).reshape(BLOCKS, -1).mean(axis=1))
+
+
+def spoken_samples(chain: str, utterances: Mapping[str, int]) -> npt.NDArray[np.bool_]:
+    """In which of its samples a talker speaks. Shape: (160000,)"""
+    speaks = np.zeros(round(SECONDS * SAMPLE_RATE), dtype=np.bool_)
     for first, id in parts_of_chain(chain):
         speaks[first : first + utterances[id]] = True
-    return np.asarray(speaks.reshape(BLOCKS, -1).mean(axis=1))
+    return speaks
 
 
 def _turn(yaw: float) -> Floats:

@@ -61,8 +61,8 @@ def smooth(history: Iterable[tuple[float, Sequence[Track]]], motion: Motion | No
             own += [*past, track]
     step = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
     smoothed = [_smoothed(track, motion or Motion()) for _, track in sorted(by_id.items())]
-    joined = _joined([trimmed for one in smoothed if (trimmed := _trimmed(one))])
-    return [one for one in joined if step * sum(moment.active for moment in one) >= SHORTEST]
+    whole = joined([heard for one in smoothed if (heard := trimmed(one))])
+    return [one for one in whole if step * sum(moment.active for moment in one) >= SHORTEST]
 
 
 def _smoothed(track: Trajectory, motion: Motion) -> Trajectory:
@@ -92,14 +92,27 @@ def _backward(track: Trajectory, motion: Motion) -> list[State]:
 
 
 def _speaking(track: Trajectory) -> Floats:
-    """Probability of speech at each moment of one that is there: forward and backward. Shape: (T,)"""
-    evidence = np.array([[1.0, moment.evidence] for moment in track])
-    steps = [_transition(round(b.time - a.time, 6)) for a, b in itertools.pairwise(track)]
-    forward, backward = [evidence[0] * [0.1, 0.9]], [np.ones(2)]
-    for step, seen in zip(steps, evidence[1:], strict=True):
-        forward.append(_normed((forward[-1] @ step) * seen))
-    for step, seen in zip(steps[::-1], evidence[:0:-1], strict=True):
-        backward.append(_normed(step @ (seen * backward[-1])))
+    """Probability of speech at each moment of one that is there. Shape: (T,)"""
+    steps = np.diff([moment.time for moment in track])
+    return speech(np.array([moment.evidence for moment in track]), steps.tolist(), 0.9)
+
+
+def speech(evidence: Floats, seconds: float | Sequence[float], begins: float = 0.5) -> Floats:
+    """Probability of speech from how much more probable it makes each frame: forward and backward. Shape: (T,)
+
+    Args:
+        seconds: from one frame to the next, or from each to the next.
+        begins: probability of speech before anything is heard.
+    """
+    count = len(evidence)
+    given = [seconds] * (count - 1) if isinstance(seconds, float) else seconds
+    steps = [_transition(round(one, 6)) for one in given]
+    seen = np.stack([np.ones(count), evidence], axis=1)
+    forward, backward = [seen[0] * [1 - begins, begins]], [np.ones(2)]
+    for step, one in zip(steps, seen[1:], strict=True):
+        forward.append(_normed((forward[-1] @ step) * one))
+    for step, one in zip(steps[::-1], seen[:0:-1], strict=True):
+        backward.append(_normed(step @ (one * backward[-1])))
     both = np.array(forward) * np.array(backward[::-1])
     return np.asarray(both[:, 1] / both.sum(axis=1))
 
@@ -115,12 +128,13 @@ def _transition(seconds: float) -> Floats:
     return np.asarray(scipy.linalg.expm(rates * seconds))
 
 
-def _trimmed(track: Trajectory) -> Trajectory:
+def trimmed(track: Trajectory) -> Trajectory:
+    """From its first word to its last."""
     heard = [number for number, moment in enumerate(track) if moment.active]
     return track[heard[0] : heard[-1] + 1] if heard else []
 
 
-def _joined(tracks: list[Trajectory]) -> list[Trajectory]:
+def joined(tracks: list[Trajectory]) -> list[Trajectory]:
     """Pieces of one source put together, the nearest first."""
     tracks = list(tracks)
     while True:

@@ -55,10 +55,14 @@ PACING = 2.0
 TOGETHER = 2.0
 """Seconds that two tracks in one direction stay two: so long may a crossing take."""
 
-_ONE, _OTHER, _AROUND = np.cos(np.radians([8.0, 10.0, 12.0]))  # tracks in one direction; another source; its mass
+AROUND = 12.0
+"""Degrees around a peak in which weights belong to it."""
+STRONGEST = 20.0
+"""Evidence of one frame for a track, at most: frames can be wrong together."""
+
+_ONE, _OTHER, _AROUND = np.cos(np.radians([8.0, 20.0, AROUND]))  # tracks in one direction; another source; its mass
 _MOST = 12  # candidates and tracks; the least probable candidate gives way
 _LATE = 0.3  # seconds that a track seems to speak for after it ceased to
-_STRONGEST = 20.0  # evidence of one frame for a track, at most: frames can be wrong together
 
 Floats = npt.NDArray[np.float64]
 
@@ -185,9 +189,7 @@ class Tracker:
         """
         given = self._checked(time, weights, reliability)
         peak = self.grid[int(np.argmax(given))]
-        around = float(given[self.grid @ peak > _AROUND].sum())
-        # Noise and pauses give flat frames, whose highest point is anywhere.
-        reliability *= min(1.0, max(0.0, (around - FLAT) / (PEAKED - FLAT)))
+        reliability *= float(peakedness(given[self.grid @ peak > _AROUND].sum()))
         given = _normed((given / given.max()) ** self._sharpness)
         elapsed = time - self._time if math.isfinite(self._time) else self.seconds_per_frame
         self._time = time
@@ -218,7 +220,7 @@ class Tracker:
             # A frame that says nothing is half a miss: who speaks is mostly heard.
             seen = 1 - dominant + dominant * (reliability * fit / others + (1 - reliability) / 2)
             # Frames that overlap hear the same, and what they hear changes faster than that: the root is in between.
-            self._evidence = np.minimum(seen, _STRONGEST) ** math.sqrt(self._new)
+            self._evidence = np.minimum(seen, STRONGEST) ** math.sqrt(self._new)
             self._belief[:, 2] *= self._evidence
             self._belief /= self._belief.sum(axis=1, keepdims=True)
             self._correct(reliability * fits * speaks[:, None] / explained, cosine)
@@ -357,6 +359,12 @@ class Tracker:
                 "the weights of a frame must be finite, 0 or more, and not all 0 (reliability=0 says that)"
             )
         return _normed(given)
+
+
+def peakedness(around: npt.ArrayLike) -> Floats:
+    """How much a frame says of directions, 0 to 1, by its weight within 12 degrees of its peak: noise and pauses give
+    flat frames, whose highest point is anywhere."""
+    return np.clip((np.asarray(around, np.float64) - FLAT) / (PEAKED - FLAT), 0.0, 1.0)
 
 
 def _normed(values: Floats) -> Floats:

@@ -1,0 +1,385 @@
+"""Sources of a whole recording: the most probable paths through all of its frames, one after the other.
+
+A filter has to say now who is where; a path through all frames needs not, and finds talkers whom few frames are about.
+On a circle or a line, time goes in steps of a quarter second and a state is an angle and a velocity in whole degrees a
+step. In the frame t, with weights w, a source in the direction g that speaks makes what the frame says
+
+    e(t, g) = 1 - D u + D G sum_h k(g - h) u(h),   u(h) = w(h) c / (c + sum_j s_j p_j(h)),   u = sum_h u(h)
+
+times as probable: u is what the sources j that are known leave unexplained, at p_j while they speak (s_j), c stands for
+clutter, k for the error of frames and D for how often who speaks is the dominant one. In a step in which it may speak
+or not, the evidence is log(1 - q + q prod e). The path with the highest sum, less what a beginning and changes of
+velocity cost, is found by dynamic programming (track-before-detect, Viterbi's algorithm). It explains its part, the
+next is sought in the rest, and once all are known each is sought again beside the others.
+
+Along a path, Kalman's filter and Rauch's smoother over the frames that belong to it say where the source is.
+
+Y. Barniv, "Dynamic programming solution for detecting dim moving targets", IEEE Trans. Aerospace and Electronic
+Systems 21(1), 1985.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc.arrays.tracks import tracker
+from qkgcc.arrays.tracks.motion import Motion, State
+from qkgcc.arrays.tracks.smoothing import SHORTEST, Trajectory, joined, speech, trimmed
+from qkgcc.arrays.tracks.tracker import AROUND, STRONGEST, Track, peakedness
+from qkgcc.errors import InputError
+
+STEP = 0.256
+"""Seconds of a step."""
+FASTEST = 62.5
+"""Degrees a second that sources move, at most."""
+USUAL = 10.0
+"""Degrees a second: standard deviation of velocities at the beginning of a path."""
+TURN = 1.0
+"""What a change of velocity by one degree a step costs, in nats; by two, four times as much."""
+BIRTH = 15.0
+"""Nats that a path has to be worth to be a source, and that what speaks against it may cost before it ends."""
+SPEAKS = 0.4
+"""Probability that a source speaks in a step."""
+QUIET = 10.0
+"""Seconds without anything that speaks for it after which a path ends."""
+DOMINANT = 0.5
+CLUTTER = 0.3
+SHARPNESS = 3.0
+"""Exponent of the weights of frames, whose peaks are wider than they miss."""
+ERROR, EXPLAINED = 5.0, 9.0
+"""Degrees: the error of frames, and how far around a known source they are explained by it."""
+AGAIN = 3.0
+"""Seconds before and after a path in which it is sought again."""
+
+_MOST = 64  # rounds of paths: more than this many at once are none
+_PART = 2  # frames of a step that are added up before they are shifted: as long as nobody moves farther than an error
+_NEVER = np.int8(127)  # where a path begins
+
+Floats = npt.NDArray[np.float64]
+Floats32 = npt.NDArray[np.float32]
+
+
+@dataclass(eq=False)
+class _Path:
+    """Frames `first` and on, the angle in cells, unwrapped, and what is known along it."""
+
+    first: int
+    cells: Floats
+    worth: float
+    variance: Floats
+    velocity: Floats
+    speaking: Floats
+    evidence: Floats
+    """How much more probable each frame is if it speaks."""
+
+    @property
+    def frames(self) -> slice:
+        return slice(self.first, self.first + len(self.cells))
+
+
+def find_tracks(
+    times: npt.ArrayLike,
+    weights: npt.ArrayLike,
+    heard: npt.ArrayLike,
+    grid: npt.ArrayLike,
+    *,
+    frame_seconds: float = 0.064,
+    motion: Motion | None = None,
+) -> list[Trajectory]:
+    """The sources of a recording, by id in the order of their first words, each from its first word to its last.
+
+    Args:
+        times: of the frames, evenly spaced, in seconds. Shape: (T,)
+        weights: where the one dominant source of a frame may be, from 0; any sum. Shape: (T, G)
+        heard: frames that are not silence. Shape: (T,)
+        grid: unit vectors, evenly spaced along a circle or a part of one, in their order. Shape: (G, 3)
+        frame_seconds: of sound that one frame hears; frames that overlap count less.
+        motion: how sources move along their paths.
+    """
+    when = np.asarray(times, np.float64)
+    if not len(when):
+        return []
+    found = _Search(when, np.asarray(weights, np.float64), np.asarray(heard, np.bool_), _Ring.of(grid), frame_seconds)
+    paths = found.paths(motion or Motion(speed=USUAL, memory=5.0))
+    tracks = [one for path in paths if (one := trimmed(found.track(path)))]
+    tracks = [one for one in tracks if found.hop * sum(moment.active for moment in one) >= SHORTEST]
+    return _numbered(joined(sorted(tracks, key=lambda one: one[0].time)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Ring:
+    """Cells of a degree or so along a circle, or a part of one that does not close."""
+
+    first: Floats
+    across: Floats
+    """Unit vectors: angle 0, and 90 degrees."""
+    step: float
+    """Degrees from a cell to the next."""
+    finer: int
+    """Cells for each of the given grid."""
+    count: int
+    closed: bool
+
+    @classmethod
+    def of(cls, grid: npt.ArrayLike) -> _Ring:
+        given = np.asarray(grid, np.float64)
+        if given.ndim != 2 or given.shape[1] != 3 or len(given) < 8:
+            raise InputError(f"a grid of shape {given.shape}; expected 8 or more directions in the order of a circle")
+        across = given[1] - (given[1] @ given[0]) * given[0]
+        across /= np.linalg.norm(across)
+        step = math.degrees(math.acos(float(given[0] @ given[1])))
+        angles = np.radians(step * np.arange(len(given)))[:, None]
+        if not np.allclose(given, np.cos(angles) * given[0] + np.sin(angles) * across, atol=1e-6):
+            raise InputError("the directions of the grid do not lie evenly along a circle, one after the other")
+        closed = abs(len(given) * step - 360) < step / 2
+        finer = max(1, round(step))
+        return cls(given[0], across, step / finer, finer, finer * len(given) - (0 if closed else finer - 1), closed)
+
+    def spread(self, weights: Floats) -> Floats:
+        """Weights of the given grid on the cells, linear in between, rows that sum to 1. Shape: (T, G) -> (T, A)"""
+        own = np.arange(weights.shape[1]) * self.finer
+        around = (own[-1] + self.finer,) if self.closed else ()
+        padded = np.concatenate([weights, weights[:, :1]], axis=1) if self.closed else weights
+        at = np.arange(self.count)
+        places = np.array([*own, *around])
+        left = np.minimum(np.searchsorted(places, at, "right") - 1, len(places) - 2)
+        share = (at - places[left]) / self.finer
+        fine = padded[:, left] * (1 - share) + padded[:, left + 1] * share
+        return np.asarray(fine / fine.sum(axis=1, keepdims=True))
+
+    def apart(self, cells: Floats) -> Floats:
+        """Degrees from each cell to some angles, in cells. Shape: (...) -> (..., A)"""
+        difference = np.arange(self.count) - cells[..., None]
+        if self.closed:
+            difference -= self.count * np.rint(difference / self.count)
+        return np.asarray(self.step * difference)
+
+    def density(self, cells: Floats, width: float) -> Floats:
+        """Bells around angles, whose mean over the cells is 1. Shape: (N,) -> (N, A)"""
+        bell = np.exp(-0.5 * (self.apart(cells) / width) ** 2)
+        return np.asarray(bell * (self.count / bell.sum(axis=-1, keepdims=True)))
+
+    def whole(self, cells: Floats) -> npt.NDArray[np.int64]:
+        """The nearest cells."""
+        nearest = np.rint(cells).astype(np.int64)
+        return nearest % self.count if self.closed else np.clip(nearest, 0, self.count - 1)
+
+    def direction(self, cells: float) -> tuple[Floats, Floats]:
+        """The unit vector at an angle, and the one ahead of it."""
+        angle = math.radians(self.step * cells)
+        cos, sin = math.cos(angle), math.sin(angle)
+        return cos * self.first + sin * self.across, cos * self.across - sin * self.first
+
+
+class _Search:
+    """What the frames say, and the paths in it."""
+
+    def __init__(
+        self, times: Floats, weights: Floats, heard: npt.NDArray[np.bool_], ring: _Ring, frame_seconds: float
+    ) -> None:
+        self.times, self.ring = times, ring
+        self.hop = float(np.median(np.diff(times))) if len(times) > 1 else frame_seconds
+        self.new = math.sqrt(min(1.0, self.hop / frame_seconds))
+        fine = ring.spread(weights)
+        near = np.abs(ring.apart(fine.argmax(axis=1).astype(np.float64))) < AROUND
+        self.reliable = np.where(heard, peakedness((fine * near).sum(axis=1)), 0.0)
+        sharp = (weights / weights.max(axis=1, keepdims=True)) ** SHARPNESS
+        self.weights = (ring.spread(sharp) * self.reliable[:, None]).astype(np.float32)
+        self.explained = np.zeros_like(self.weights)
+        self.kernel = ring.density(np.arange(ring.count, dtype=np.float64), ERROR).astype(np.float32)
+        # A step is a whole number of parts, and a part of frames.
+        self.part = min(_PART, max(1, round(STEP / self.hop)))
+        self.parts = max(1, round(STEP / (self.part * self.hop)))
+        self.frames = self.part * self.parts
+        self.fastest = max(1, round(FASTEST * self.frames * self.hop / ring.step))
+
+    def paths(self, motion: Motion) -> list[_Path]:
+        found: list[_Path] = []
+        for _ in range(_MOST):
+            some = self._best(slice(0, len(self.times)), motion)
+            found += some
+            if not some:
+                break
+        for old in reversed(found.copy()):
+            if len(found) > 1:
+                self._explain(old, -1)
+                found.remove(old)
+                margin = round(AGAIN / self.hop)
+                window = slice(max(0, old.first - margin), old.frames.stop + margin)
+                found += self._best(window, motion, most=1)
+        self._judge(found)
+        return found
+
+    def _judge(self, found: Sequence[_Path]) -> None:
+        """Who speaks when, all known: a frame that is another's is none of one's own, as the `tracker` has it."""
+        fits, total, talking = [], np.full(len(self.times), CLUTTER), np.zeros(len(self.times))
+        for path in found:
+            near = self.ring.density(path.cells, EXPLAINED)
+            fit = (self.weights[path.frames] * near).sum(axis=1) + 1 - self.reliable[path.frames]
+            fits.append(fit)
+            total[path.frames] += path.speaking * fit
+            talking[path.frames] += path.speaking
+        for path, fit in zip(found, fits, strict=True):
+            reliable, more = self.reliable[path.frames], talking[path.frames] - path.speaking
+            others = (total[path.frames] - path.speaking * fit) / (CLUTTER + more)
+            dominant = tracker.DOMINANT / (1 + more)
+            seen = 1 - dominant + dominant * (reliable * fit / others + (1 - reliable) / 2)
+            path.evidence = np.minimum(seen, STRONGEST) ** self.new
+            path.speaking = speech(path.evidence, self.hop)
+
+    def _explain(self, path: _Path, sign: int) -> None:
+        density = self.ring.density(path.cells, EXPLAINED) * path.speaking[:, None]
+        rows = self.explained[path.frames]
+        np.maximum(rows + sign * density, 0, out=rows, casting="unsafe")
+
+    def _evidence(self, window: slice) -> Floats32:
+        """log e of the frames of a window. Shape: (frames, A)"""
+        left = self.weights[window] * (CLUTTER / (CLUTTER + self.explained[window]))
+        fit = 1 - DOMINANT * left.sum(axis=1, keepdims=True) + DOMINANT * (left @ self.kernel)
+        return np.asarray(self.new * np.log(np.maximum(fit, 1e-3)), np.float32)
+
+    def _best(self, window: slice, motion: Motion, most: int | None = None) -> list[_Path]:
+        """The best path of a window, and the best of those that share no time with better ones. All are explained."""
+        evidence = self._evidence(window)
+        worth, ends, back = self._forward(evidence)
+        found: list[_Path] = []
+        taken = np.zeros(len(worth), np.bool_)
+        while most is None or len(found) < most:
+            left = np.where(taken, -np.inf, worth)
+            last = int(left.argmax())
+            if left[last] <= 0:
+                break
+            first, cells = self._traced(last, int(ends[last]), back)
+            free = not taken[first : last + 1].any()
+            taken[first : last + 1] = True
+            if free:
+                found.append(self._path(evidence, window.start, first, cells, float(worth[last]), motion))
+        for path in found:
+            self._explain(path, 1)
+        return found
+
+    def _forward(self, evidence: Floats32) -> tuple[Floats, npt.NDArray[np.int64], npt.NDArray[np.int8]]:
+        """What the best path that ends in each step is worth, its last state, and where it came from in all states.
+
+        Shape: (frames, A) -> (steps,), (steps,), (steps, V, A)
+        """
+        ring, reach, parts = self.ring, self.fastest, self.parts
+        steps = -(-len(evidence) // self.frames)
+        padded = np.zeros((steps * self.frames, ring.count), np.float32)
+        padded[: len(evidence)] = evidence
+        pooled = padded.reshape(steps, parts, self.part, ring.count).sum(axis=2)
+        velocities = np.arange(-reach, reach + 1)
+        at = np.arange(ring.count)
+        ahead = np.rint(velocities[:, None] * ((np.arange(parts) + 0.5) / parts - 0.5)).astype(np.int64)
+        places = self.ring.whole((at + ahead[:, :, None]).astype(np.float64)) + ring.count * np.arange(parts)[:, None]
+        came = at - velocities[:, None]
+        inside = np.ones_like(came, np.bool_) if ring.closed else (came >= 0) & (came < ring.count)
+        came = self.ring.whole(came.astype(np.float64))
+        begins = -BIRTH - 0.5 * (velocities * ring.step / (self.frames * self.hop) / USUAL) ** 2
+        begin = np.repeat(begins[:, None], ring.count, axis=1).astype(np.float32)
+        worth, ends = np.empty(steps), np.empty(steps, np.int64)
+        back = np.full((steps, len(velocities), ring.count), _NEVER, np.int8)
+        score, highest = np.full_like(begin, -np.inf), np.full_like(begin, -np.inf)
+        for step in range(steps):
+            heard = pooled[step].ravel()[places].sum(axis=1)
+            heard = np.log(1 - SPEAKS + SPEAKS * np.exp(np.minimum(heard, 50)))
+            arrived = np.where(inside, np.take_along_axis(score, came, axis=1), -np.inf)
+            tops = np.take_along_axis(highest, came, axis=1)
+            score, highest = begin.copy(), begin.copy()
+            for change in (0, 1, -1, 2, -2):
+                to = slice(max(0, -change), len(velocities) - max(0, change))
+                source = slice(max(0, change), len(velocities) - max(0, -change))
+                offered = arrived[source] - np.float32(TURN * change**2)
+                better = offered > score[to]
+                score[to][better] = offered[better]
+                highest[to][better] = tops[source][better]
+                back[step, to][better] = change
+            score += heard
+            np.maximum(highest + np.float32(BIRTH * self.frames * self.hop / QUIET), score, out=highest)
+            score[score < highest - BIRTH] = -np.inf  # after such a silence, whoever speaks is another
+            ends[step] = int(score.argmax())
+            worth[step] = score.ravel()[ends[step]]
+        return worth, ends, back
+
+    def _traced(self, step: int, end: int, back: npt.NDArray[np.int8]) -> tuple[int, Floats]:
+        """The first step of a path, and its cells at the middles of its steps, unwrapped."""
+        velocity, cell = divmod(end, self.ring.count)
+        cells = [cell]
+        while (change := back[step, velocity, cell]) != _NEVER:
+            velocity, step = velocity + int(change), step - 1
+            moved = velocity - self.fastest
+            cells.append(cells[-1] - moved)
+            cell = (cell - moved) % self.ring.count
+        return step, np.array(cells[::-1], np.float64)
+
+    def _path(self, evidence: Floats32, start: int, first: int, steps: Floats, worth: float, motion: Motion) -> _Path:
+        """A path frame by frame, with what is known of where the source is."""
+        begin = first * self.frames
+        frames = np.arange(begin, min(len(evidence), begin + len(steps) * self.frames))
+        middles = begin + self.frames * (np.arange(len(steps)) + 0.5) - 0.5
+        cells = np.interp(frames, middles, steps)
+        said = evidence[frames, self.ring.whole(cells)].astype(np.float64)
+        speaking = speech(np.exp(said), self.hop)
+        rows = slice(start + begin, start + begin + len(frames))
+        own = self.ring.density(cells, EXPLAINED) * speaking[:, None]
+        shares = self.weights[rows] * own / (CLUTTER + self.explained[rows] + own)
+        total = shares.sum(axis=1)
+        apart = (shares * self.ring.apart(cells)).sum(axis=1) / np.maximum(total, 1e-12)
+        precision = total * self.new**2 / ERROR**2
+        degrees, velocity, variance = _smoothed(cells * self.ring.step, apart, precision, motion, self.hop)
+        cells = degrees / self.ring.step
+        if not self.ring.closed:
+            cells = np.clip(cells, 0, self.ring.count - 1)
+        said = evidence[frames, self.ring.whole(cells)].astype(np.float64)
+        return _Path(rows.start, cells, worth, variance, velocity, speech(np.exp(said), self.hop), np.exp(said))
+
+    def track(self, path: _Path) -> Trajectory:
+        exists = 1 / (1 + math.exp(-min(path.worth, 50.0)))
+        moments = []
+        for number, cell in enumerate(path.cells.tolist()):
+            direction, ahead = self.ring.direction(cell)
+            state = State(direction, math.radians(path.velocity[number]) * ahead, path.variance[number])
+            said, speaks = float(path.evidence[number]), float(path.speaking[number])
+            moments.append(Track(0, float(self.times[path.first + number]), state, exists, speaks * exists, said))
+        return moments
+
+
+def _smoothed(
+    way: Floats, apart: Floats, precision: Floats, motion: Motion, seconds: float
+) -> tuple[Floats, Floats, Floats]:
+    """Angle and velocity, in degrees, and their covariance in radians, from how far off a way frames are.
+
+    Shape: (T,), (T,), (T,) -> (T,), (T,), (T, 2, 2)
+    """
+    step, noise = motion.after(seconds)
+    noise = noise * math.degrees(1) ** 2
+    seen = way + apart
+    state, covariance = np.array([way[0], 0.0]), np.diag([ERROR**2, motion.speed**2])
+    filtered, predicted = [], []
+    for number, (value, weight) in enumerate(zip(seen.tolist(), precision.tolist(), strict=True)):
+        if number:
+            state, covariance = step @ state, step @ covariance @ step.T + noise
+        predicted.append((state, covariance))
+        if weight > 1e-9:
+            gain = covariance[:, 0] / (covariance[0, 0] + 1 / weight)
+            state = state + gain * (value - state[0])
+            covariance = covariance - np.outer(gain, covariance[0])
+        filtered.append((state, covariance))
+    states, covariances = [filtered[-1][0]], [filtered[-1][1]]
+    for (state, covariance), (ahead, spread) in zip(filtered[-2::-1], predicted[:0:-1], strict=True):
+        back = covariance @ step.T @ np.linalg.inv(spread)
+        states.append(state + back @ (states[-1] - ahead))
+        covariances.append(covariance + back @ (covariances[-1] - spread) @ back.T)
+    every = np.array(states[::-1])
+    return every[:, 0], every[:, 1], np.array(covariances[::-1]) / math.degrees(1) ** 2
+
+
+def _numbered(tracks: Sequence[Trajectory]) -> list[Trajectory]:
+    """With ids from 1."""
+    return [[dataclasses.replace(one, id=id) for one in track] for id, track in enumerate(tracks, 1)]
