@@ -37,6 +37,7 @@ _ASTRAY = 1.5  # times the tolerance that no microphone is off
 _LEAST, _TYPICAL = 0.001, 0.003  # metres: delays are not better than that, and are usually as good as that
 _ROBUST = 2.0  # standard deviations from which a delay counts less
 _HEIGHT = 0.04  # how well a height is kept, as a share of the distance
+_DEEP = 0.35  # of the largest extent of an array: one with less depth is thin
 _OFFSET = 0.35  # metres of sound's way: a millisecond of constant offset of a channel
 
 
@@ -366,6 +367,13 @@ class _Fit:
         steps = across(self.direction)
         unsure = np.einsum("bsx,bst,bty->bxy", steps, np.linalg.inv(source)[:, :2, :2], steps)
         between = np.einsum("pi,bp,pj->bij", self.design, self._weight(), self.design)
+        extent = np.linalg.svd(self.start, compute_uv=False)
+        if extent[2] > _DEEP * extent[0]:
+            # What the source of a moment explains tells nothing of places, not even seemingly. (Of a thin array, it is
+            # by the depth of its faults alone that the height of a source shows, so nothing is taken off that.)
+            _, _, (by_source, _) = derivatives(self.places, self.direction, self.nearness)
+            weighted = np.einsum("bij,bjs->bis", between, by_source)
+            between = between - np.einsum("bis,bst,bjt->bij", weighted, np.linalg.inv(source), weighted)
         seeming = np.einsum("bij,bxy->ixjy", between, unsure).reshape(n, n)
         return np.asarray(told - np.eye(n) / self.tolerance**2 - seeming)
 
