@@ -78,12 +78,10 @@ class Clock:
 def fit_clock(times: Floats, delays: Floats, clear: npt.NDArray[np.bool_], heights: Floats, rate: int) -> Clock | None:
     """Fit a line to the clear delays; None where few do not agree on any. Shape: (n,) each"""
     peaks = heights >= _WEAK
-    if not clear.any():
-        clear = clear | peaks
     t, d = times[clear], delays[clear]
     if len(t) and np.ptp(t) < _SHORTEST and not _seconds(times, peaks):
         return _at_once(t, d)
-    drift = measure_drift(_track(t, d), 0)
+    drift = measure_drift(_track(t, d), 0) if len(t) else None
     if drift is not None and drift.agreed:
         slope, place = _parallel(t, d, drift.line.slope)
         if place.max() < _PLACES and (place >= 0).mean() >= _SEATED:

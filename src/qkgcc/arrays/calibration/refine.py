@@ -37,6 +37,7 @@ _ASTRAY = 1.5  # times the tolerance that no microphone is off
 _LEAST, _TYPICAL = 0.001, 0.003  # metres: delays are not better than that, and are usually as good as that
 _ROBUST = 2.0  # standard deviations from which a delay counts less
 _HEIGHT = 0.04  # how well a height is kept, as a share of the distance
+_LOST = 0.3  # of the size of the array, that delays miss by where they are not those of a source; noise: 0.8
 _DEEP = 0.35  # of the largest extent of an array: one with less depth is thin
 _OFFSET = 0.35  # metres of sound's way: a millisecond of constant offset of a channel
 
@@ -133,6 +134,12 @@ def refine(
         fit.stay()
         fit.converge_twice()
         places = start
+    if fit.scale() > _LOST * nominal.aperture:
+        raise InputError(
+            f"the delays fit no source that walks around these microphones: they miss by "
+            f"{1e6 * fit.scale() / speed_of_sound:.0f} µs. Is there one talker, louder than the noise, and does every "
+            "channel have its microphone? `qkgcc doctor --array` looks for that"
+        )
     information, covariance = fit.information()
     motions = rigid_motions(places)
     free = np.eye(3 * count) - motions.T @ motions

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import scipy.fft
 
 from qkgcc.arrays.calibration.alignment import warped
-from qkgcc.arrays.calibration.edges import first_to_arrive, track_edges
+from qkgcc.arrays.calibration.edges import LIKE, first_to_arrive, track_edges
 from qkgcc.arrays.calibration.lines import AGREE, Clock, fit_clock
 from qkgcc.audio import Recording, resampled
 from qkgcc.constants import SPEED_OF_SOUND
@@ -36,6 +36,8 @@ _FOUND = 6.5  # height of a peak of the envelopes' correlation over its noise; o
 _RIVALS = 4  # places at which a segment may be found, and lines that are tried
 _COMPARABLE = 0.9  # of what speaks for the first line, for another to be tried
 _TOLERANCE = 0.03  # seconds within which segments agree
+_SURE = 12.0  # height of a peak that no chance has
+_LOUD, _KNOWN = 0.25, 0.3  # of the power of the loudest, for a sound to be a clap, and of these that have to be found
 _REACH = (0.06, 0.02)  # seconds around the line of the envelopes, and around that of the first look: 7 m
 _ENOUGH = 12  # seconds with a peak
 _MOST, _STRETCH = 600, 15.0  # blocks of a second, and seconds of a stretch of them in a long recording
@@ -213,7 +215,7 @@ def _measure(first: npt.NDArray[np.float32], other: npt.NDArray[np.float32], rat
             moved = _cut(other, begin - shift, end - shift)
             base, rest = Line(shift / rate), Line(line.offset + line.slope * begin / rate - shift / rate, line.slope)
         part = Excerpt(begin / rate, rate, np.stack([first[begin:end], moved.astype(np.float32)]))
-        fit = _heard(part, reach, rest, base, rate)
+        fit = _heard(part, reach, rest, base, rate, strict=look == 1)
         if fit is None:
             return None
         line = fit.line
@@ -227,7 +229,7 @@ def _measure(first: npt.NDArray[np.float32], other: npt.NDArray[np.float32], rat
     return replace(fit, offset=fit.offset + later, offset_sd=sd, sd_there=there)
 
 
-def _heard(part: Excerpt, reach: float, rest: Line, base: Line, rate: int) -> Clock | None:
+def _heard(part: Excerpt, reach: float, rest: Line, base: Line, rate: int, *, strict: bool) -> Clock | None:
     """The clock by delays of seconds; or, where few of these are clear (claps), of sounds that begin abruptly."""
 
     def fitted(followed: Track) -> Clock | None:
@@ -246,12 +248,28 @@ def _heard(part: Excerpt, reach: float, rest: Line, base: Line, rate: int) -> Cl
     # So short that the direct sound is most of it. Where reflections rival it even so, its leading edge does not.
     onsets, reach = _onsets(part.samples[0], part.rate), max(reach, _REACH[0])
     bursts = track(part, 0, 1, reach, rest, block=_ABRUPT, centres=onsets + _ABRUPT / 6)
-    bursts = replace(bursts, clear=bursts.heights >= _HIGH)
-    near, far = fitted(bursts), fitted(track_edges(part, onsets, reach, rest))
-    if near is None or far is None:
-        return near or far
-    same = abs(float(near.line.at(near.at) - far.line.at(near.at))) < AGREE
-    return far if far.used > near.used or (not same and far.used == near.used) else near
+    bursts = _trusted(bursts, part, onsets, _HIGH)
+    near = fitted(bursts)
+    far = fitted(_trusted(track_edges(part, onsets, reach, rest), part, onsets, LIKE))
+    found = [fit for fit in (near, far) if fit is not None]
+    if near is not None and far is not None:
+        at = far.at if far.drift is None else near.at
+        strict = strict and abs(float(near.line.at(at) - far.line.at(at))) >= AGREE
+    strict = strict and (near is None or float(bursts.heights[bursts.clear].min()) < _SURE)
+    if strict:  # one clap or two could be found anywhere by chance: only what both ways find is believed
+        found = [fit for fit in found if fit.used > 2]
+    return max(found, key=lambda fit: fit.used, default=None)
+
+
+def _trusted(followed: Track, part: Excerpt, onsets: Floats, least: float) -> Track:
+    """What is high enough is clear, unless most of what is as loud is not found: then the rest is chance."""
+    size = round(_ABRUPT * part.rate)
+    power = np.array(
+        [np.square(part.samples[0, (at := round(onset * part.rate)) : at + size]).sum() for onset in onsets]
+    )
+    loud = power >= _LOUD * power.max()
+    clear = followed.heights >= least
+    return replace(followed, clear=clear & (clear[loud].mean(axis=0) >= _KNOWN))
 
 
 def _centres(seconds: float) -> Floats:
