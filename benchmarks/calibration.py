@@ -240,10 +240,10 @@ def clocks(speech: Speech, count: int) -> list[dict[str, Any]]:
                 "what is heard": situation.what,
                 "recorders": total,
                 "refused": lost,
-                "offset: median |error| (samples)": _median(off),
+                "offset: median error (samples)": _median(off),
                 "within 1": _share(off, LIMITS["offset"]),
                 "within 2 sd ": _covered(off, off_sd),
-                "drift: median |error| (ppm)": _median(drift),
+                "drift: median error (ppm)": _median(drift),
                 "within 2": _share(drift, LIMITS["drift"]),
                 "within 2 sd": _covered(drift, drift_sd),
             }

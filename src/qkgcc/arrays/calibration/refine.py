@@ -68,7 +68,7 @@ class Refined:
     offsets: Floats | None
     """(M,) seconds by which each channel is late, their mean 0, where they were asked for."""
     unsolved: tuple[Unsolved, ...]
-    """Shifts that the walk does not determine; none: all within a centimetre."""
+    """Shifts that the walk does not determine; none: all within a centimetre (two standard deviations)."""
     residual: float
     """Seconds by which delays of pairs miss the fit (median-based standard deviation)."""
     before: float
@@ -141,6 +141,10 @@ def refine(
             "channel have its microphone? `qkgcc doctor --array` looks for that"
         )
     information, covariance = fit.information()
+    # What is not known better than it was given stays so.
+    loose = undetermined(information, places, tolerance / 2)[0].reshape(-1, 3 * count)
+    moved = (places - start).ravel()
+    places = start + (moved - moved @ loose.T @ loose).reshape(count, 3)
     motions = rigid_motions(places)
     free = np.eye(3 * count) - motions.T @ motions
     sd = np.sqrt(np.clip(np.diag(free @ covariance @ free), 0, None)).reshape(count, 3)
@@ -321,6 +325,8 @@ class _Fit:
             shared = np.block([[shared, mixed], [mixed.T, between.sum(axis=0)]])
             right = np.concatenate([right, pull.sum(axis=0)])
 
+        # A row of microphones does not see where on its cone a source is; a radian is as far as that matters.
+        source[:, :2, :2] += np.eye(2)
         firm = 4 * self.nearest**2
         source[:, 2, 2] += firm
         towards[:, 2] -= firm * (self.nearness - self.usual)
@@ -387,6 +393,7 @@ class _Fit:
     def _trusted(self, moments: int) -> Floats:
         """What was known of each source beforehand. Shape: (B, 3, 3)"""
         known = np.zeros((moments, 3, 3))
+        known[:, :2, :2] = np.eye(2)
         known[:, 2, 2] = (2 * self.nearest) ** 2
         if self.height is not None:
             steps = across(self.direction)
