@@ -26,6 +26,7 @@ bench: $(VENV)/.test ## what things cost: tables into benchmarks/results, and a 
 	$(BIN)/python -m benchmarks.standalone_speed
 	$(BIN)/python -m benchmarks.directions
 	$(BIN)/python -m benchmarks.places
+	$(BIN)/python -m benchmarks.calibration
 
 samples: $(VENV)/.test ## make the bundled recording again (needs espeak-ng)
 	$(BIN)/python tools/make_samples.py

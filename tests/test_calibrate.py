@@ -122,7 +122,7 @@ def test_a_walk_makes_the_drift_uncertain_and_says_so(speech: Array) -> None:
     both = faults.shifted(speech, path)
     answer = synchronise(opened(both[0], both[1]))
     clock = answer.clocks[1]
-    assert clock.moved
+    assert clock.walked
     assert clock.drift is not None
     assert clock.drift_sd is not None
     assert abs(clock.drift) < 4 * clock.drift_sd
@@ -183,7 +183,7 @@ def test_written_files_are_in_step(speech: Array, tmp_path: Path) -> None:
         ["calibrate", "offsets", str(tmp_path / "a.wav"), str(tmp_path / "b.wav"), "--write", str(tmp_path / "out")],
     )
     assert shown.exit_code == 0, shown.output
-    assert "+120.0" in shown.output
+    assert "+119.9" in shown.output or "+120.0" in shown.output
     x, y = (sf.read(tmp_path / "out" / f"{name}.wav")[0] for name in "ab")
     assert len(x) == len(y) == pytest.approx(28 * RATE, abs=100)
     again = clock_of(x, y)
@@ -428,3 +428,115 @@ def test_the_order_of_microphones_metres_apart_is_found_from_sources_among_them(
     wrong = diagnose(open_audio(x[order], RATE), geometry=Geometry(places))
     (finding,) = [finding for finding in wrong.findings if finding.code == "swapped-channels"]
     assert finding.channels == (1, 4)
+
+
+# Rooms, far sources, and what must be refused
+
+
+def echoing(dry: Array, direct: Sequence[float], seed: int, *, t60: float = 0.6, above: float = 8.0) -> Array:
+    """Two recorders far from a source: the direct sound, and reverberation that is louder by so many dB."""
+    rng = np.random.default_rng(seed)
+    heard = []
+    for late in direct:
+        response = np.zeros(int(t60 * RATE))
+        time = np.arange(len(response)) - late - 40
+        tail = rng.standard_normal(len(response)) * 10 ** (-3 * time / len(response)) * (time > 0)
+        tail *= rng.random(len(response)) < 0.05 + time / len(response)  # few reflections first, then more and more
+        response += tail * 10 ** (above / 20) / np.sqrt((tail**2).sum())
+        response[round(late)] += 1
+        heard.append(faults.fftconvolve(dry, response)[: len(dry)])
+    return np.stack(heard)
+
+
+def test_claps_far_away_are_found_by_their_leading_edges() -> None:
+    world = echoing(clap([4.0, 5.1, 6.7, 51.0, 52.3, 54.0], 60), (900, 700), 1)
+    answer = clock_of(recorder(world[0], 0.0, snr=35), recorder(world[1], 2.0, 40.0, snr=35))
+    assert answer.offset * RATE == pytest.approx((2.0 * RATE + 200) * (1 - 40e-6), abs=1)
+    assert answer.drift is not None
+    assert 1e6 * answer.drift == pytest.approx(40, abs=2)
+
+
+def test_speech_far_away_is_found_where_it_begins_not_where_it_echoes(speech: Array) -> None:
+    world = echoing(speech, (900, 850), 3, above=4.0)
+    answer = clock_of(recorder(world[0], 0.0, snr=30), recorder(world[1], 1.0, 25.0, snr=30))
+    assert answer.offset * RATE == pytest.approx((1.0 * RATE + 50) * (1 - 25e-6), abs=1)
+    assert 1e6 * (answer.drift or 0) == pytest.approx(25, abs=2)
+
+
+def test_a_walk_with_stops_gives_the_drift_while_it_stands(speech: Array) -> None:
+    rng = np.random.default_rng(4)
+    knots, levels = [0.0], [0.0]
+    while knots[-1] < 47:  # stands for 6 s, walks for 2
+        knots += [knots[-1] + 6, knots[-1] + 8]
+        levels += [levels[-1], float(rng.uniform(-60, 60))]
+    path = np.interp(np.arange(len(speech)) / RATE, knots, levels)
+    both = faults.shifted(speech, path)
+    clock = clock_of(both[0], recorder(both[1], 0.0, 60.0, snr=30))
+    assert clock.walked
+    assert clock.drift is not None
+    assert clock.drift_sd is not None
+    assert 1e6 * clock.drift == pytest.approx(60, abs=5)
+    assert abs(1e6 * clock.drift - 60) < 3e6 * clock.drift_sd
+
+
+def test_one_clap_says_where_it_holds() -> None:
+    world = clap([40.0], 50)
+    answer = synchronise(opened(recorder(world, 0.0, snr=10), recorder(world, 1.0, 80.0, snr=10)))
+    clock = answer.clocks[1]
+    assert clock.drift is None
+    assert clock.at == pytest.approx(40, abs=0.1)
+    there = 1.0 * (1 - 80e-6) + 80e-6 * clock.at  # at the clap it is right to a sample,
+    assert clock.offset * RATE == pytest.approx(there * RATE, abs=1)
+    assert clock.sd_there * RATE < 0.5
+    assert abs(clock.offset - 1.0) < 2 * clock.offset_sd  # at the beginning as a drift of 50 ppm would have it
+    assert any("at 40.0 s" in remark for remark in answer.remarks)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_recordings_that_do_not_overlap_are_refused(seed: int, speech: Array) -> None:
+    rng = np.random.default_rng(seed)
+    first, second = speech[: 20 * RATE], speech[21 * RATE : 41 * RATE]
+    second = second + 0.05 * speech.std() * rng.standard_normal(len(second))
+    with pytest.raises(InputError, match="no sound of"):
+        clock_of(first + 0.05 * speech.std() * rng.standard_normal(len(first)), second)
+
+
+def test_the_command_explains_what_it_cannot_use(speech: Array, tmp_path: Path) -> None:
+    for name, samples in (("talk", speech[: 12 * RATE] / 20), ("silent", np.zeros(RATE)), ("empty", np.zeros(0))):
+        sf.write(tmp_path / f"{name}.wav", samples, RATE)
+
+    def said(*names: str) -> str:
+        shown = CliRunner().invoke(app, ["calibrate", "offsets", *(str(tmp_path / f"{name}.wav") for name in names)])
+        assert shown.exit_code == 1
+        assert isinstance(shown.exception, InputError)
+        return str(shown.exception)
+
+    assert "has 1 channel; give one file for each of two recorders" in said("talk")
+    assert "is silent" in said("talk", "silent")
+    assert "holds no samples" in said("talk", "empty")
+    assert "does not exist" in said("talk", "missing")
+
+
+def test_noise_is_no_walk() -> None:
+    noise = 0.1 * np.random.default_rng(0).standard_normal((4, 12 * RATE))
+    geometry = array("respeaker4")
+    with pytest.raises(InputError, match="fit no source that walks"):
+        refine(geometry, measure_moments(open_audio(noise, RATE), geometry))
+    with pytest.raises(InputError, match="only 0 moments"):
+        refine(geometry, measure_moments(open_audio(0 * noise, RATE), geometry))
+
+
+def test_of_a_crooked_row_what_lies_beside_it_is_named() -> None:
+    true = array("linear:4:0.05").microphones
+    found = refine(displaced(true, 0.005), moments_of(true, walk("space", 1.5)))
+    lost = np.concatenate([one.shifts for one in found.unsolved])
+    assert lost.shape[0] >= 4
+    assert found.sd[:, [0, 2]].max() > 0.02
+
+
+def test_an_exact_row_is_not_thought_to_be_known_exactly() -> None:
+    geometry = array("linear:4:0.05")
+    found = refine(geometry, moments_of(geometry.microphones, walk("space", 1.5)))
+    assert any("size of the array" in one.what for one in found.unsolved)
+    assert found.sd[:, [0, 2]].max() > 0.02
+    assert found.moved.max() < 0.01  # and so it is left as it is

@@ -14,6 +14,7 @@ import faults
 from faults import RATE, Array, Fault
 from qkgcc import samples
 from qkgcc.arrays import Geometry
+from qkgcc.arrays import array as named_array
 from qkgcc.audio import open_audio
 from qkgcc.doctor import CODES, Diagnosis, diagnose, survey
 from qkgcc.errors import InputError
@@ -275,6 +276,48 @@ def test_positions_that_are_too_close_together_are_found() -> None:
     assert "outside-spacing" in codes(examine(x, geometry=Geometry(geometry.microphones / 3)))
 
 
+def heard_by(name: str, noise: Array) -> tuple[Array, Geometry]:
+    """Three far sources one after the other, on the left."""
+    geometry = named_array(name)
+    ways = np.array([[0.2, 0.9, 0.1], [0.6, 0.7, 0.3], [-0.4, 0.9, -0.1]])
+    parts = [plane_wave(part, geometry, way) for part, way in zip(np.split(noise[0, : 6 * RATE], 3), ways, strict=True)]
+    x = np.concatenate(parts, axis=1)
+    return x + 0.05 * x.std() * np.random.default_rng(0).standard_normal(x.shape), geometry
+
+
+@pytest.mark.parametrize("name", ["respeaker4", "linear:4:0.05", "circular:8:0.1", "tetrahedral:0.1"])
+def test_a_geometry_half_as_large_as_the_array_is_found(name: str, noise: Array) -> None:
+    x, geometry = heard_by(name, noise)
+    assert codes(examine(x, geometry=geometry)) == []
+    (finding,) = examine(x, geometry=Geometry(geometry.microphones / 2)).findings
+    assert finding.code == "outside-spacing"
+    assert finding.channels == tuple(range(len(geometry)))
+
+
+def test_a_geometry_too_large_is_found_of_microphones_in_space_only(noise: Array) -> None:
+    x, geometry = heard_by("tetrahedral:0.1", noise)
+    (finding,) = examine(x, geometry=Geometry(2 * geometry.microphones)).findings
+    assert (finding.code, "0.5 times as large" in finding.seen) == ("wrong-geometry", True)
+    x, geometry = heard_by("respeaker4", noise)  # sources above a flat array have such delays
+    assert codes(examine(x, geometry=Geometry(2 * geometry.microphones))) == []
+
+
+@pytest.mark.parametrize("name", ["respeaker4", "linear:4:0.05", "circular:8:0.1", "tetrahedral:0.1"])
+def test_a_mirror_image_is_found_by_the_side_of_the_source(name: str, noise: Array) -> None:
+    x, geometry = heard_by(name, noise)
+    mirror = Geometry(geometry.microphones * np.array([1, -1, 1]))
+    assert codes(examine(x, geometry=mirror)) == []  # it has all the distances of the array
+    assert codes(examine(x, geometry=mirror, expect="left")) == ["wrong-geometry"]
+    assert codes(examine(x, geometry=geometry, expect="left")) == []
+
+
+def test_a_dead_microphone_leaves_the_rest_of_the_geometry_checked(noise: Array) -> None:
+    x, geometry = heard_by("circular:8:0.1", noise)
+    x[5] = 0
+    assert codes(examine(x, geometry=geometry)) == ["dead-channel"]
+    assert codes(examine(x[[1, 0, 2, 3, 4, 5, 6, 7]], geometry=geometry)) == ["dead-channel", "swapped-channels"]
+
+
 def plane_wave(dry: Array, geometry: Geometry, direction: Array) -> Array:
     """What the microphones hear of a far source."""
     late = -geometry.microphones @ (direction / np.linalg.norm(direction)) * RATE / 343
@@ -427,7 +470,8 @@ def test_every_finding_has_a_code_numbers_and_advice(sources: dict[str, Array]) 
             assert finding.seen.endswith(".")
             assert finding.advice.endswith(".")
             seen.add(finding.code)
-    assert set(CODES) - seen == {"rate-mismatch", "clock-drift", "outside-spacing", "swapped-channels"}
+    of_geometry = {"outside-spacing", "swapped-channels", "wrong-geometry"}
+    assert set(CODES) - seen == {"rate-mismatch", "clock-drift", *of_geometry}
 
 
 def test_only_the_most_active_part_of_a_long_recording_is_studied(

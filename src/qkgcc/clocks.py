@@ -54,8 +54,8 @@ def measure_drift(track: Track, column: int) -> Drift | None:
     times, delays = track.times[clear], track.delays[clear, column]
     if len(times) < _FEWEST or np.ptp(times) < _SHORTEST:
         return None
-    thirds = [_slope(times[third], delays[third]) for third in np.array_split(np.arange(len(times)), 3)]
-    slope = _slope(times, delays)
+    thirds = [modal_slope(times[third], delays[third]) for third in np.array_split(np.arange(len(times)), 3)]
+    slope = modal_slope(times, delays)
     if slope is None or None in thirds:
         return None
     uneven = max(abs(third - slope) for third in thirds if third is not None)
@@ -68,7 +68,7 @@ def measure_drift(track: Track, column: int) -> Drift | None:
     return Drift(Line(float(np.median(delays - slope * times)), slope), gathered, share, uneven)
 
 
-def _slope(times: Floats, delays: Floats) -> float | None:
+def modal_slope(times: Floats, delays: Floats) -> float | None:
     """The slope that most pairs agree on; None if there are few of them."""
     apart, change = _pairs(times, delays, _WINDOW)
     if (apart <= _NEAR).sum() < 5:

@@ -28,11 +28,14 @@ def doctor(
     ],
     spacing: Spacing = None,
     expect: Annotated[
-        Side | None, typer.Option(help="Where the source was, the first channel being the left microphone.")
+        Side | None,
+        typer.Option(help="Where the source was, of the array, or else with channel 0 as the left microphone."),
     ] = None,
     geometry: Annotated[
         str | None,
-        typer.Option("--array", "--geometry", help="Microphone positions for their order: what `qkgcc array` takes."),
+        typer.Option(
+            "--array", "--geometry", help="Microphone positions, which are checked: what `qkgcc array` takes."
+        ),
     ] = None,
     rate: Annotated[int | None, typer.Option(help="The sample rate it should have.")] = None,
     other: Other = None,

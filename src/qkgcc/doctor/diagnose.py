@@ -17,6 +17,7 @@ from qkgcc.doctor.levels import active_level, dc_offsets, dead_channels, low_lev
 from qkgcc.doctor.order import measure_order
 from qkgcc.doctor.pairs import in_step, offset_and_drift, study_pairs
 from qkgcc.doctor.setup import Setup
+from qkgcc.doctor.size import measure_waves, mirrored, wrong_size
 from qkgcc.doctor.survey import decibels, excerpt, survey
 from qkgcc.doctor.wiring import clear_delays, inverted_polarity, outside_spacing, surplus, wrong_order, wrong_side
 from qkgcc.errors import InputError
@@ -39,9 +40,10 @@ def diagnose(
     Args:
         recording: of two or more channels.
         spacing: metres between the microphones (of more than two: the largest distance).
-        expect: "left" or "right", where the source was; channel 0 is meant to be the left microphone, 1 the right.
+        expect: "left" or "right", where the source was: of the array, if there is a geometry; else channel 0 is the
+            left microphone, 1 the right.
         rate: sample rate in Hz that the recording should have.
-        geometry: microphone positions, one for each channel, to check the order of the channels.
+        geometry: microphone positions, one for each channel, to check them and the order of the channels.
         speed_of_sound: metres per second.
 
     >>> from qkgcc import samples
@@ -112,14 +114,19 @@ def _pair_checks(
         for pair, followed in pairs.tracks.items()
         if pair[0] in together and pair[1] in together
     }
-    order = None
+    placed: list[Finding] = []
+    waves = None
     if setup.geometry is not None and not any(pairs.inverted.values()):
         tracks = {pair: pairs.tracks[pair] for pair in good}
         order = measure_order(tracks, together, setup.geometry, setup.speed_of_sound)
-        findings += wrong_order(order, rate)
-    if order is None or not order.wrong:  # a wrong order of itself puts delays outside the spacings
+        waves = measure_waves(tracks, together, setup.geometry, setup.speed_of_sound)
+        placed = wrong_order(order, rate) or wrong_size(waves, order, together, rate)
+        findings += placed
+    if not placed:  # a wrong order or size of itself puts delays outside the spacings
         findings += outside_spacing(good, setup, rate)
-    if expect is not None and (0, 1) in good:
+    if expect is not None and setup.geometry is not None:
+        findings += [] if placed else mirrored(waves, expect)
+    elif expect is not None and (0, 1) in good:
         findings += wrong_side(*good[0, 1], expect, rate)
     measured = []
     for pair, followed in pairs.tracks.items():

@@ -22,6 +22,7 @@ CODES = (
     "clock-drift",
     "outside-spacing",
     "swapped-channels",
+    "wrong-geometry",
 )
 """Every finding there is, in the order in which they are reported: what spoils everything after it comes first."""
 

@@ -53,7 +53,7 @@ class Order:
 
     @property
     def wrong(self) -> bool:
-        return self.given >= max(_misfit(self.crossing), BETTER * self.best)
+        return self.given >= max(misfit(self.crossing), BETTER * self.best)
 
 
 def measure_order(
@@ -80,7 +80,7 @@ def measure_order(
         tried = sorted(permutations(range(len(channels))), key=_moved)
     errors = [error_of(times, positions[list(order)]) for order in tried]
     crossing = geometry.aperture / speed_of_sound
-    if len(channels) > _ALL_ORDERS and errors[0] >= _misfit(crossing):
+    if len(channels) > _ALL_ORDERS and errors[0] >= misfit(crossing):
         searched = _search(times, positions, waves, error_of)
         tried += sorted(searched, key=_moved)
         errors += [searched[order] for order in tried[1:]]
@@ -205,7 +205,8 @@ def _exchanged(order: tuple[int, ...], i: int, j: int) -> tuple[int, ...]:
     return tuple(changed)
 
 
-def _misfit(crossing: float) -> float:
+def misfit(crossing: float) -> float:
+    """Seconds from which delays do not fit an array that sound needs so long to cross."""
     return max(MISFIT[0], MISFIT[1] * crossing)
 
 

@@ -1,8 +1,8 @@
 """Which shifts of microphones a walk determines, and what to call those that it does not.
 
 Shifts of all microphones together (3 M numbers) that leave every delay as it was are no fault of the walk where the
-whole array moves or turns; these are taken out. Of the others, the ones whose standard deviation is above a centimetre
-are named: by an axis, where they all lie along one, or as a stretch of the array, or by the microphones they move most.
+whole array moves or turns; these are taken out. Of the others, those with a standard deviation above 5 mm are named: by
+an axis, where they all lie along one, or as a stretch of the array, or by the microphones they move most.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-LIMIT = 0.01
-"""Metres of standard deviation from which a shift counts as not determined."""
+LIMIT = 0.005
+"""Metres of standard deviation from which a shift counts as not determined: two of these are a centimetre."""
 AXES = ("front", "left", "up")
 
 _ALONG = 0.9  # share of what moves that lies along an axis, or in a stretch, to be called so

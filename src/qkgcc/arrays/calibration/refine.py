@@ -37,6 +37,8 @@ _ASTRAY = 1.5  # times the tolerance that no microphone is off
 _LEAST, _TYPICAL = 0.001, 0.003  # metres: delays are not better than that, and are usually as good as that
 _ROBUST = 2.0  # standard deviations from which a delay counts less
 _HEIGHT = 0.04  # how well a height is kept, as a share of the distance
+_LOST = 0.3  # of the size of the array, that delays miss by where they are not those of a source; noise: 0.8
+_DEEP = 0.35  # of the largest extent of an array: one with less depth is thin
 _OFFSET = 0.35  # metres of sound's way: a millisecond of constant offset of a channel
 
 
@@ -66,7 +68,7 @@ class Refined:
     offsets: Floats | None
     """(M,) seconds by which each channel is late, their mean 0, where they were asked for."""
     unsolved: tuple[Unsolved, ...]
-    """Shifts that the walk does not determine; none: all within a centimetre."""
+    """Shifts that the walk does not determine; none: all within a centimetre (two standard deviations)."""
     residual: float
     """Seconds by which delays of pairs miss the fit (median-based standard deviation)."""
     before: float
@@ -132,7 +134,17 @@ def refine(
         fit.stay()
         fit.converge_twice()
         places = start
+    if fit.scale() > _LOST * nominal.aperture:
+        raise InputError(
+            f"the delays fit no source that walks around these microphones: they miss by "
+            f"{1e6 * fit.scale() / speed_of_sound:.0f} µs. Is there one talker, louder than the noise, and does every "
+            "channel have its microphone? `qkgcc doctor --array` looks for that"
+        )
     information, covariance = fit.information()
+    # What is not known better than it was given stays so.
+    loose = undetermined(information, places, tolerance / 2)[0].reshape(-1, 3 * count)
+    moved = (places - start).ravel()
+    places = start + (moved - moved @ loose.T @ loose).reshape(count, 3)
     motions = rigid_motions(places)
     free = np.eye(3 * count) - motions.T @ motions
     sd = np.sqrt(np.clip(np.diag(free @ covariance @ free), 0, None)).reshape(count, 3)
@@ -313,6 +325,8 @@ class _Fit:
             shared = np.block([[shared, mixed], [mixed.T, between.sum(axis=0)]])
             right = np.concatenate([right, pull.sum(axis=0)])
 
+        # A row of microphones does not see where on its cone a source is; a radian is as far as that matters.
+        source[:, :2, :2] += np.eye(2)
         firm = 4 * self.nearest**2
         source[:, 2, 2] += firm
         towards[:, 2] -= firm * (self.nearness - self.usual)
@@ -366,12 +380,20 @@ class _Fit:
         steps = across(self.direction)
         unsure = np.einsum("bsx,bst,bty->bxy", steps, np.linalg.inv(source)[:, :2, :2], steps)
         between = np.einsum("pi,bp,pj->bij", self.design, self._weight(), self.design)
+        extent = np.linalg.svd(self.start, compute_uv=False)
+        if extent[2] > _DEEP * extent[0]:
+            # What the source of a moment explains tells nothing of places, not even seemingly. (Of a thin array, it is
+            # by the depth of its faults alone that the height of a source shows, so nothing is taken off that.)
+            _, _, (by_source, _) = derivatives(self.places, self.direction, self.nearness)
+            weighted = np.einsum("bij,bjs->bis", between, by_source)
+            between = between - np.einsum("bis,bst,bjt->bij", weighted, np.linalg.inv(source), weighted)
         seeming = np.einsum("bij,bxy->ixjy", between, unsure).reshape(n, n)
         return np.asarray(told - np.eye(n) / self.tolerance**2 - seeming)
 
     def _trusted(self, moments: int) -> Floats:
         """What was known of each source beforehand. Shape: (B, 3, 3)"""
         known = np.zeros((moments, 3, 3))
+        known[:, :2, :2] = np.eye(2)
         known[:, 2, 2] = (2 * self.nearest) ** 2
         if self.height is not None:
             steps = across(self.direction)

@@ -3,11 +3,11 @@
 What stands at the time t in the file of the first recorder stands at t - (offset + drift t) in that of another: both
 are positive where the other one hears things earlier in its file, because it was started later or its clock is slower.
 
-    envelopes (seconds to minutes of offset) -> line -> GCC-PHAT around it, second by second -> robust line
+    envelopes (seconds to minutes of offset) -> line -> GCC-PHAT around it, second by second -> robust line (`lines`)
 
-Talkers who sit at several places give several parallel lines, which have one slope; a source that walks scatters around
-one line, which the uncertainty says. What no sound can tell from an offset is a longer way to one of the recorders:
-a source that is a metre nearer to one of them shifts it by 2.9 ms. Where its distances are known, they are taken out.
+Claps are few: theirs is the correlation of what begins abruptly, or of its leading edges (`edges`) where they are far
+away. What no sound can tell from an offset is a longer way to one of the recorders: a source that is a metre nearer to
+one of them shifts it by 2.9 ms. Where its distances are known, they are taken out.
 """
 
 import itertools
@@ -19,8 +19,9 @@ import numpy.typing as npt
 import scipy.fft
 
 from qkgcc.arrays.calibration.alignment import warped
+from qkgcc.arrays.calibration.edges import LIKE, first_to_arrive, track_edges
+from qkgcc.arrays.calibration.lines import AGREE, Clock, fit_clock
 from qkgcc.audio import Recording, resampled
-from qkgcc.clocks import measure_drift
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
 from qkgcc.lags import Excerpt, Floats, Line, Track, consensus, track
@@ -35,51 +36,15 @@ _FOUND = 6.5  # height of a peak of the envelopes' correlation over its noise; o
 _RIVALS = 4  # places at which a segment may be found, and lines that are tried
 _COMPARABLE = 0.9  # of what speaks for the first line, for another to be tried
 _TOLERANCE = 0.03  # seconds within which segments agree
+_SURE = 12.0  # height of a peak that no chance has
+_LOUD, _KNOWN = 0.25, 0.3  # of the power of the loudest, for a sound to be a clap, and of these that have to be found
 _REACH = (0.06, 0.02)  # seconds around the line of the envelopes, and around that of the first look: 7 m
-_ENOUGH = 12  # clear seconds
+_ENOUGH = 12  # seconds with a peak
+_MOST, _STRETCH = 600, 15.0  # blocks of a second, and seconds of a stretch of them in a long recording
 _ABRUPT, _APART = 0.03, 0.25  # seconds around a sound that begins abruptly, and between two of them
-_HIGH = 6.0  # height of the peak of such a sound; noise has 4
-_GAP = 60e-6  # seconds between the delays of two places
-_PLACE = 3  # delays that make a place
-_SHORTEST = 10.0  # seconds between the first and the last delay, for a drift
-_CLAPS = 2e-4  # seconds within which few delays have to agree on a line
-_BATCHES = 10
-_RESOLUTION = 10e-6  # seconds that a delay is uncertain by at least: a sixth of a sample at 16 kHz
-_MOVED = 200e-6  # seconds by which delays of one place scatter when it is none
+_HIGH = 6.0  # height of a peak that counts; noise has 4
 
 Progress = Callable[[float], object]
-
-
-@dataclass(frozen=True)
-class Clock:
-    """How a recorder stands to the first one. All but `drift` in seconds."""
-
-    name: str
-    offset: float
-    """At the beginning of the first recording, positive = started later."""
-    offset_sd: float
-    """Standard deviation; of what can be measured, not of the way to the source."""
-    drift: float | None
-    """Seconds per second, positive = a slower clock; None: too little time to tell."""
-    drift_sd: float | None
-    used: int
-    """Blocks of a second that the line goes through."""
-    clear: int
-    """Blocks with a clear delay."""
-    places: int
-    """Of the source or sources: lines found side by side."""
-    spread: float
-    """Between these places, or of the walk."""
-    inverted: bool = False
-
-    @property
-    def line(self) -> Line:
-        return Line(self.offset, self.drift or 0.0)
-
-    @property
-    def moved(self) -> bool:
-        """Whether the source seems to have walked."""
-        return self.places == 1 and self.spread > _MOVED
 
 
 @dataclass(frozen=True)
@@ -104,8 +69,11 @@ class Synchronisation:
             )
         for clock in self.clocks[1:]:
             if clock.drift is None:
-                said.append(f"{clock.name}: the clear sounds lie too close together in time to see a drift.")
-            if clock.moved:
+                said.append(
+                    f"{clock.name}: the clear sounds lie too close together in time to see a drift. The offset is that "
+                    f"at {clock.at:.1f} s; a clock that is off by 50 ppm moves it by 3 ms in a minute."
+                )
+            if clock.walked:
                 said.append(
                     f"{clock.name}: the source seems to have moved ({1000 * clock.spread:.2f} ms); the offset is that "
                     "of the middle of its way."
@@ -231,7 +199,7 @@ def _coarse(first: Floats, other: Floats) -> list[Line]:
 
 def _measure(first: npt.NDArray[np.float32], other: npt.NDArray[np.float32], rate: int, coarse: Line) -> Clock | None:
     """None: nothing is clear around that line."""
-    line, column = coarse, 0
+    line = coarse
     fit: Clock | None = None
     for look, reach in enumerate(_REACH):
         # The second look is at a recording on the first one's clock, in which no delay moves within a block.
@@ -241,38 +209,76 @@ def _measure(first: npt.NDArray[np.float32], other: npt.NDArray[np.float32], rat
             return None
         if look:
             moved = warped(other, 1 - line.slope, begin * (1 - line.slope) - line.offset * rate, end - begin)
-            rest = Line()
+            base, rest = line, Line()
         else:
             shift = round(float(line.at((begin + end) / 2 / rate)) * rate)
             moved = _cut(other, begin - shift, end - shift)
-            rest = Line(line.offset + line.slope * begin / rate - shift / rate, line.slope)
+            base, rest = Line(shift / rate), Line(line.offset + line.slope * begin / rate - shift / rate, line.slope)
         part = Excerpt(begin / rate, rate, np.stack([first[begin:end], moved.astype(np.float32)]))
-        followed = _followed(part, reach, rest)
-        column = _upright(followed)
-        if not followed.clear[:, column].any():
-            return None
-        # Back on the first recording's time and on the whole delay.
-        base = line if look else Line(shift / rate)
-        times = followed.times + part.start
-        delays = followed.delays + base.at(times)[:, None]
-        fit = _fit(Track(times, delays, followed.heights, followed.clear), column, rate)
+        fit = _heard(part, reach, rest, base, rate, strict=look == 1)
         if fit is None:
             return None
-        line = Line(fit.offset, fit.drift or 0.0)
-    return None if fit is None else replace(fit, inverted=column == 1)
+        line = fit.line
+    if fit is None or fit.walked or fit.clear < _ENOUGH:
+        return fit
+    # Where reflections are louder than the direct sound, all seconds agree on one of them; what begins does not.
+    later = first_to_arrive(part, _onsets(part.samples[0], rate), reach, line - base, -1 if fit.inverted else 1)
+    if later is None:
+        return fit
+    sd, there = (float(np.hypot(one, 0.5 / rate)) for one in (fit.offset_sd, fit.sd_there))
+    return replace(fit, offset=fit.offset + later, offset_sd=sd, sd_there=there)
 
 
-def _followed(part: Excerpt, reach: float, line: Line) -> Track:
-    """Delays of seconds; or, where few of these are clear (claps, a walk), of the sounds that begin most abruptly."""
-    seconds = track(part, 0, 1, reach, line)
-    if seconds.clear[:, _upright(seconds)].sum() >= _ENOUGH:
-        return seconds
-    # So short that the direct sound is most of it. Reflections rival it even so: which peaks are right, the line says.
-    centres = _onsets(part.samples[0], part.rate) + _ABRUPT / 6
-    onsets = track(part, 0, 1, max(reach, _REACH[0]), line, block=_ABRUPT, centres=centres)
-    onsets = replace(onsets, clear=onsets.heights >= _HIGH)
-    counts = [one.clear[:, _upright(one)].sum() for one in (seconds, onsets)]
-    return onsets if counts[1] > counts[0] else seconds
+def _heard(part: Excerpt, reach: float, rest: Line, base: Line, rate: int, *, strict: bool) -> Clock | None:
+    """The clock by delays of seconds; or, where few of these are clear (claps), of sounds that begin abruptly."""
+
+    def fitted(followed: Track) -> Clock | None:
+        column = _upright(followed)
+        # Back on the first recording's time and on the whole delay.
+        times = followed.times + part.start
+        delays = followed.delays[:, column] + base.at(times)
+        fit = fit_clock(times, delays, followed.clear[:, column], followed.heights[:, column], rate)
+        return None if fit is None else replace(fit, inverted=column == 1)
+
+    seconds = track(part, 0, 1, reach, rest, centres=_centres(part.seconds))
+    if (seconds.heights >= _HIGH).any(axis=1).sum() >= _ENOUGH:
+        fit = fitted(seconds)
+        if fit is not None:
+            return fit
+    # So short that the direct sound is most of it. Where reflections rival it even so, its leading edge does not.
+    onsets, reach = _onsets(part.samples[0], part.rate), max(reach, _REACH[0])
+    bursts = track(part, 0, 1, reach, rest, block=_ABRUPT, centres=onsets + _ABRUPT / 6)
+    bursts = _trusted(bursts, part, onsets, _HIGH)
+    near = fitted(bursts)
+    far = fitted(_trusted(track_edges(part, onsets, reach, rest), part, onsets, LIKE))
+    found = [fit for fit in (near, far) if fit is not None]
+    if near is not None and far is not None:
+        at = far.at if far.drift is None else near.at
+        strict = strict and abs(float(near.line.at(at) - far.line.at(at))) >= AGREE
+    strict = strict and (near is None or float(bursts.heights[bursts.clear].min()) < _SURE)
+    if strict:  # one clap or two could be found anywhere by chance: only what both ways find is believed
+        found = [fit for fit in found if fit.used > 2]
+    return max(found, key=lambda fit: fit.used, default=None)
+
+
+def _trusted(followed: Track, part: Excerpt, onsets: Floats, least: float) -> Track:
+    """What is high enough is clear, unless most of what is as loud is not found: then the rest is chance."""
+    size = round(_ABRUPT * part.rate)
+    power = np.array(
+        [np.square(part.samples[0, (at := round(onset * part.rate)) : at + size]).sum() for onset in onsets]
+    )
+    loud = power >= _LOUD * power.max()
+    clear = followed.heights >= least
+    return replace(followed, clear=clear & (clear[loud].mean(axis=0) >= _KNOWN))
+
+
+def _centres(seconds: float) -> Floats:
+    """Of blocks of a second: two each second, in stretches that are spread over what is too long for that."""
+    whole = np.arange(0.5, max(seconds - 0.5, 0.51), 0.5)
+    if len(whole) <= _MOST:
+        return np.asarray(whole)
+    starts = np.linspace(0, seconds - _STRETCH, round(_MOST / 2 / _STRETCH))
+    return np.concatenate([start + np.arange(0.5, _STRETCH, 0.5) for start in starts])
 
 
 def _upright(followed: Track) -> int:
@@ -297,100 +303,6 @@ def _onsets(samples: npt.NDArray[np.float32], rate: int) -> Floats:
         found.append(best)
         rise[max(0, best - apart) : best + apart + 1] = 0
     return np.sort(np.array(found, dtype=np.float64)) * _HOP + _HOP
-
-
-def _fit(followed: Track, column: int, rate: int) -> Clock | None:
-    """A line through most of the clear delays, or through parallel ones; None where few do not agree on any."""
-    clear = followed.clear[:, column]
-    times, delays = followed.times[clear], followed.delays[clear, column]
-    span = float(np.ptp(times))
-    slope, walked = 0.0, False
-    if span >= _SHORTEST:
-        drift = measure_drift(followed, column)
-        walked = drift is not None and not drift.agreed
-        if walked:
-            slope = _across(times, delays)
-        elif drift is not None:
-            slope = drift.line.slope
-        else:
-            line, agreed = consensus(times, delays, np.ones(len(times)), _CLAPS)
-            # Two delays make any line; of more, most have to lie on it.
-            if len(times) > 2 and agreed.mean() < 0.7:
-                return None
-            slope = line.slope
-    for _ in range(5 if span >= _SHORTEST else 1):
-        # Of somebody who walks, every place is one of the same way.
-        place = np.zeros(len(times), dtype=np.int64) if walked else _places(delays - slope * times)
-        kept = place >= 0
-        t, d = _centred(times[kept], place[kept]), _centred(delays[kept], place[kept])
-        if span >= _SHORTEST and not walked and (t**2).sum() > 0:
-            slope = float((t * d).sum() / (t**2).sum())
-    used, left = times[kept], d - slope * t
-    most = int(np.bincount(place[kept]).argmax())
-    main = kept & (place == most)
-    offset = float(np.median(delays[main] - slope * times[main]))
-    if span < _SHORTEST:
-        scatter = max(_RESOLUTION, float(np.std(delays[main]))) / np.sqrt(main.sum())
-        return Clock("", offset, scatter, None, None, int(kept.sum()), len(times), *_extent(delays, place, 0 * times))
-    slope_sd, middle_sd = _uncertainty(used, left, rate)
-    at_zero = float(np.hypot(middle_sd, slope_sd * used.mean()))
-    extent = _extent(delays, place, slope * times)
-    return Clock("", offset, at_zero, slope, slope_sd, int(kept.sum()), len(times), *extent)
-
-
-def _across(times: Floats, delays: Floats) -> float:
-    """The median slope of pairs a third of the recording apart: of a walk to and fro, little is left."""
-    first, second = np.triu_indices(len(times), 1)
-    apart = times[second] - times[first]
-    far = apart >= np.ptp(times) / 3
-    return float(np.median((delays[second] - delays[first])[far] / apart[far]))
-
-
-def _places(level: Floats) -> npt.NDArray[np.int64]:
-    """Number of the place that each delay, its drift taken out, belongs to; -1: to none. Shape: (n,) -> (n,)"""
-    order = np.argsort(level)
-    group = np.concatenate([[0], np.cumsum(np.diff(level[order]) > _GAP)])
-    counts = np.bincount(group)
-    fewest = min(_PLACE, int(counts.max()))
-    # A place that few delays speak for is a mistake (a reflection) as likely as not.
-    real = counts >= max(fewest, 0.05 * len(level))
-    if not real.any():
-        real = counts == counts.max()
-    number = np.where(real, np.cumsum(real) - 1, -1)
-    place = np.empty(len(level), dtype=np.int64)
-    place[order] = number[group]
-    return place
-
-
-def _centred(values: Floats, place: npt.NDArray[np.int64]) -> Floats:
-    means = np.bincount(place, values) / np.bincount(place)
-    return np.asarray(values - means[place])
-
-
-def _extent(delays: Floats, place: npt.NDArray[np.int64], drifted: Floats) -> tuple[int, float]:
-    """How many places there are, and seconds between the outermost delays of them (without the last tenths)."""
-    level = (delays - drifted)[place >= 0]
-    return int(place.max()) + 1, float(np.subtract(*np.quantile(level, [0.95, 0.05])))
-
-
-def _uncertainty(times: Floats, left: Floats, rate: int) -> tuple[float, float]:
-    """Standard deviations of the slope, and of the line in its middle.
-
-    Neighbouring delays err together (one sound, one place on a walk), so the means of ten stretches of time are what
-    counts as independent.
-    """
-    least = max(_RESOLUTION, 0.05 / rate)
-    if len(times) < 2 * _BATCHES:
-        scatter = max(least, float(np.sqrt((left**2).sum() / max(1, len(times) - 2))))
-        about = times - times.mean()
-        return scatter / float(np.sqrt((about**2).sum())), scatter / float(np.sqrt(len(times)))
-    order = np.argsort(times)
-    batches = np.array_split(order, _BATCHES)
-    middle = np.array([times[batch].mean() for batch in batches])
-    level = np.array([left[batch].mean() for batch in batches])
-    scatter = max(least / np.sqrt(len(times) / _BATCHES), float(np.sqrt((level**2).sum() / (_BATCHES - 2))))
-    about = middle - middle.mean()
-    return scatter / float(np.sqrt((about**2).sum())), scatter / float(np.sqrt(_BATCHES))
 
 
 def _cut(samples: npt.NDArray[np.float32], begin: int, end: int) -> npt.NDArray[np.float32]:
