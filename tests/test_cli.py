@@ -371,3 +371,9 @@ class TestDoctor:
         run = qkgcc("doctor", folder / "text.wav")
         assert run.returncode == 2
         assert run.stderr.startswith("error: ")
+
+
+def test_the_command_line_starts_without_what_only_some_commands_need() -> None:
+    script = "import sys, qkgcc.cli; print([m for m in ('qkgcc.arrays', 'torch', 'matplotlib') if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -9,11 +9,10 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from qkgcc.arrays import array
 from qkgcc.audio import Recording, open_audio
 from qkgcc.cli.estimate import PLOT_SUFFIXES, expand, paused, plot_path, read_pairs
 from qkgcc.cli.options import SpeedOfSound, Temperature, sound_speed
-from qkgcc.cli.tables import console, direction_table, position_table, progress_bar, track_table
+from qkgcc.cli.tables import console, progress_bar
 from qkgcc.errors import InputError
 from qkgcc.methods import DEFAULT
 from qkgcc.plots import check_plotting
@@ -195,8 +194,9 @@ class _Locator:
 def _directions(
     geometry: str, method: str, options: dict[str, Any], *, track: bool, keep_maps: bool, frames: bool
 ) -> _Locator:
-    from qkgcc.arrays.directions.estimator import DirectionEstimator
+    from qkgcc.arrays import DirectionEstimator, array
     from qkgcc.arrays.directions.found import directions_csv, tracks_csv
+    from qkgcc.cli.array_tables import direction_table, track_table
 
     estimator = DirectionEstimator(array(geometry), method, **options)
     if estimator.geometry.aperture > WIDE:
@@ -214,8 +214,9 @@ def _directions(
 
 
 def _positions(geometry: str, method: str, options: dict[str, Any]) -> _Locator:
-    from qkgcc.arrays.positions.estimator import PositionEstimator
+    from qkgcc.arrays import PositionEstimator, array
     from qkgcc.arrays.positions.placed import positions_csv
+    from qkgcc.cli.array_tables import position_table
 
     estimator = PositionEstimator(array(geometry), method, **options)
     return _Locator(
