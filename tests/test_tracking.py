@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from qkgcc.arrays.tracks.motion import Motion, State, angle_between, moved, way_to
-from qkgcc.arrays.tracks.paths import find_tracks
+from qkgcc.arrays.tracks.paths import WINDOW, find_tracks
 from qkgcc.arrays.tracks.rttm import COLUMNS, Segment, rows, rttm, segments
 from qkgcc.arrays.tracks.scores import evaluate
 from qkgcc.arrays.tracks.smoothing import Trajectory, smooth
@@ -422,6 +422,17 @@ def test_who_speaks_elsewhere_after_a_long_silence_is_another() -> None:
     first, later = Talker(lambda t: 40.0, speaks=((0, 5),)), Talker(lambda t: 100.0, speaks=((30, 35),))
     found = best_paths([first, later], 36)
     assert [(track[0].id, round(track[0].azimuth / 10)) for track in found] == [(1, 4), (2, 10)]
+
+
+def test_long_recordings_are_searched_in_windows_and_keep_their_ids() -> None:
+    stands = Talker(lambda t: 40.0)
+    walks = Talker(lambda t: 150 + 2 * (t - WINDOW), speaks=((WINDOW - 15, WINDOW + 15),))
+    found = best_paths([stands, walks], WINDOW + 16)
+    times = [number * HOP for number in range(round((WINDOW + 16) / HOP))]
+    for talker in (stands, walks):
+        share, ids = share_and_ids(talker, by_time(found, times))
+        assert share > 0.9
+        assert len(ids) == 1
 
 
 def test_no_path_goes_through_clutter() -> None:

@@ -56,6 +56,8 @@ ERROR, EXPLAINED = 5.0, 9.0
 """Degrees: the error of frames, and how far around a known source they are explained by it."""
 AGAIN = 3.0
 """Seconds before and after a path in which it is sought again."""
+WINDOW = 120.0
+"""Seconds that are searched at once, so that memory and time stay small; paths that meet at an end are joined there."""
 
 _MOST = 64  # rounds of paths: more than this many at once are none
 _PART = 2  # frames of a step that are added up before they are shifted: as long as nobody moves farther than an error
@@ -102,13 +104,16 @@ def find_tracks(
         frame_seconds: of sound that one frame hears; frames that overlap count less.
         motion: how sources move along their paths.
     """
-    when = np.asarray(times, np.float64)
-    if not len(when):
-        return []
-    found = _Search(when, np.asarray(weights, np.float64), np.asarray(heard, np.bool_), _Ring.of(grid), frame_seconds)
-    paths = found.paths(motion or Motion(speed=USUAL, memory=5.0))
-    tracks = [one for path in paths if (one := trimmed(found.track(path)))]
-    tracks = [one for one in tracks if found.hop * sum(moment.active for moment in one) >= SHORTEST]
+    when, said, sound = np.asarray(times, np.float64), np.asarray(weights), np.asarray(heard, np.bool_)
+    ring = _Ring.of(grid)
+    hop = float(np.median(np.diff(when))) if len(when) > 1 else frame_seconds
+    tracks: list[Trajectory] = []
+    length = max(1, round(WINDOW / hop))
+    for first in range(0, len(when), length):
+        part = slice(first, first + length)
+        search = _Search(when[part], said[part].astype(np.float64), sound[part], ring, hop, frame_seconds)
+        found = [trimmed(search.track(path)) for path in search.paths(motion or Motion(speed=USUAL, memory=5.0))]
+        tracks += [one for one in found if hop * sum(moment.active for moment in one) >= SHORTEST]
     return _numbered(joined(sorted(tracks, key=lambda one: one[0].time)))
 
 
@@ -181,11 +186,16 @@ class _Search:
     """What the frames say, and the paths in it."""
 
     def __init__(
-        self, times: Floats, weights: Floats, heard: npt.NDArray[np.bool_], ring: _Ring, frame_seconds: float
+        self,
+        times: Floats,
+        weights: Floats,
+        heard: npt.NDArray[np.bool_],
+        ring: _Ring,
+        hop: float,
+        frame_seconds: float,
     ) -> None:
-        self.times, self.ring = times, ring
-        self.hop = float(np.median(np.diff(times))) if len(times) > 1 else frame_seconds
-        self.new = math.sqrt(min(1.0, self.hop / frame_seconds))
+        self.times, self.ring, self.hop = times, ring, hop
+        self.new = math.sqrt(min(1.0, hop / frame_seconds))
         fine = ring.spread(weights)
         near = np.abs(ring.apart(fine.argmax(axis=1).astype(np.float64))) < AROUND
         self.reliable = np.where(heard, peakedness((fine * near).sum(axis=1)), 0.0)
