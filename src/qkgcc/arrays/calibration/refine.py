@@ -129,7 +129,8 @@ def refine(
     fit.converge_twice()
     places = _closest(fit.places, start)
     astray = np.linalg.norm(places - start, axis=1).max() > _ASTRAY * tolerance
-    if astray and len(undetermined(fit.information()[0], fit.places, LIMIT)[0]):
+    stays = bool(astray and len(undetermined(fit.information()[0], fit.places, LIMIT)[0]))
+    if stays:
         # Far along a shift that is nearly free, others become free: nothing of this can be trusted.
         fit.stay()
         fit.converge_twice()
@@ -141,6 +142,9 @@ def refine(
             "channel have its microphone? `qkgcc doctor --array` looks for that"
         )
     information, covariance = fit.information()
+    if stays and not len(undetermined(information, places, LIMIT)[0]):
+        # At the given places all would seem to be told, and yet it led astray: then nothing is known.
+        information, covariance = 0 * information, tolerance**2 * np.eye(3 * count)
     # What is not known better than it was given stays so.
     loose = undetermined(information, places, tolerance / 2)[0].reshape(-1, 3 * count)
     moved = (places - start).ravel()
