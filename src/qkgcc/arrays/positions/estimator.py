@@ -61,7 +61,7 @@ def probability(said: float) -> float:
 
     `said` is the mean over the pairs of log(p / uniform + 1) - log 2 at its delays: 0 where they say nothing.
     1 / (1 + (a / said)^b) was fitted to the blocks of 1 s of 42 simulated rooms, six microphones in each and one to
-    three talkers, as many places as talkers (docs/arrays.md).
+    three talkers, as many places as talkers (docs/places.md).
 
     >>> [round(probability(said), 2) for said in (0.1, 0.2, 0.3, 0.6)]
     [0.06, 0.33, 0.64, 0.94]
