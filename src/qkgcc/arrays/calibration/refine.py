@@ -142,8 +142,7 @@ def refine(
             "channel have its microphone? `qkgcc doctor --array` looks for that"
         )
     information, covariance = fit.information()
-    if stays and not len(undetermined(information, places, LIMIT)[0]):
-        # At the given places all would seem to be told, and yet it led astray: then nothing is known.
+    if stays:  # at the given places much would seem to be told, and yet it led astray: then nothing is known
         information, covariance = 0 * information, tolerance**2 * np.eye(3 * count)
     # What is not known better than it was given stays so.
     loose = undetermined(information, places, tolerance / 2)[0].reshape(-1, 3 * count)
