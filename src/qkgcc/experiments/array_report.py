@@ -195,6 +195,16 @@ def _track_cell(scores: Sequence[dict[str, float]]) -> str:
     return f"{100 * share @ by_talker:.1f} %, {changes @ by_talker:.2f}, {false @ by_time:.1f} s"
 
 
+def summary_lines(rows: Sequence[results.Row], ours: str) -> list[list[str]]:
+    """All scenes of an array and the reverberant ones: a method, and the best of the others."""
+    heading, *lines = difference_lines(rows, ours)
+    shown = [line for line in lines if line[1] in ("all", f"T60 from {LIVELY} s")]
+    columns = [0, 1, 4, 3, 7, 6]
+    titles = ["array", "part", f"{ours}: median error", "best of the others", f"{ours}: within 10° (0.5 m)", "best"]
+    assert [heading[i] for i in columns] == ["array", "part", ours, "lowest median", ours, "highest share"]
+    return [titles, *([line[i] for i in columns] for line in shown)]
+
+
 def _common(each: dict[str, dict[int, Floats]]) -> dict[str, dict[int, Floats]]:
     """The same scenes of every method, in rising order."""
     there = sorted(set.intersection(*(set(by_scene) for by_scene in each.values())))

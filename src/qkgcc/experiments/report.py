@@ -234,6 +234,7 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "general-calibration": lambda folder: markdown(general_report.calibration_lines(folder)),
     "general-sources": lambda folder: markdown(general_report.two_sources_lines(folder)),
     "general-behaviour": lambda folder: markdown(general_report.behaviour_lines(folder)),
+    "arrays-summary": lambda folder: markdown(array_report.summary_lines(array_rows(folder), "qkgcc")),
     "arrays-respeaker4": lambda folder: markdown(array_report.part_lines(array_rows(folder), "respeaker4")),
     "arrays-circle": lambda folder: markdown(array_report.part_lines(array_rows(folder), "circular:8:0.1")),
     "arrays-distributed": lambda folder: markdown(array_report.part_lines(array_rows(folder), "distributed")),
