@@ -233,6 +233,7 @@ def resaved(folder: Path, options: dict[str, Any] | None = None, **changed: np.n
     from safetensors.numpy import save_file
 
     card, arrays = files.read(WEIGHTS / "general-small.safetensors")
+    assert all(card.options.get(name) != value for name, value in (options or {}).items()), "that is no other option"
     card = dataclasses.replace(card, options=card.options | (options or {}))
     save_file(arrays | changed, folder / "a.safetensors", metadata={"qkgcc": card.to_json()})
     return folder / "a.safetensors"
@@ -251,7 +252,7 @@ def resaved(folder: Path, options: dict[str, Any] | None = None, **changed: np.n
         {"pool": 0},
         {"heads": 0},
         {"heads": 3},
-        {"radius": 2},
+        {"radius": 1},
         {"maps": 6},
         {"positions": 33},
         {"width": True},
