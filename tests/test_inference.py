@@ -326,16 +326,19 @@ def speech(frame: int, hop: int) -> np.ndarray:
 @RUNNERS
 @pytest.mark.parametrize("name", ["general", "general-small", "steered-0", "qkgcc-0"])
 def test_real_frames_have_the_logits_of_the_unfolded_network(name: str, compiled: bool) -> None:
-    """In float64: in float32, torch is as far from that as the kernel is."""
     path = WEIGHTS / f"{name}.safetensors"
     path = path if path.exists() else Path(__file__).parents[1] / "checkpoints" / path.name
     network, card = checkpoint.load(path)
     network.folded = False
-    frames = speech(card.frame, 3000)
+    # Where the recording has nearly nothing above 7 kHz, those bins have a phase all the same.
+    frames = speech(card.frame, 1024)[150:210:3]
     light = (SteeredModel if card.architecture == "steered" else PublishedModel).load(path, compiled=compiled)
+    found = light.logits(frames, None, np.asarray(card.delays))
     with torch.no_grad():
-        expected = network.double()(torch.from_numpy(frames.astype(np.float64))).numpy()
-    np.testing.assert_allclose(light.logits(frames, None, np.asarray(card.delays)), expected, rtol=0, atol=1e-4)
+        single = network(torch.from_numpy(frames)).numpy()
+        double = network.double()(torch.from_numpy(frames.astype(np.float64))).numpy()
+    np.testing.assert_allclose(found, double, rtol=0, atol=5e-5)
+    np.testing.assert_allclose(found, single, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("changes", (VARIANTS | MORE | NOT_COMPILED).values(), ids=VARIANTS | MORE | NOT_COMPILED)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+import scipy.fft
 
 from qkgcc.card import Card
 from qkgcc.errors import InputError
@@ -82,3 +83,12 @@ class LightModel(abc.ABC):
         if bins.shape != (count,):
             raise InputError(f"bins have the shape {bins.shape}; expected ({count},)")
         return bins.astype(np.float32)
+
+    def _transformed(self, frames: Floats32) -> npt.NDArray[np.complex64]:
+        """Shape: (..., n) -> (..., bins)
+
+        In float64: a transform in float32 gives bins far below the loudest ones another phase, and that counts as much
+        as any other.
+        """
+        spectra = scipy.fft.rfft(frames.astype(np.float64), n=self._shape.dft)
+        return np.asarray(spectra.astype(np.complex64))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import scipy.fft
 
 from qkgcc import windows
 from qkgcc.errors import InputError
@@ -93,8 +92,7 @@ class SteeredModel(LightModel):
         """Shape: (batch, channels, n) -> (batch, windows, channels, bins)"""
         given = frames.astype(np.float32, copy=False)
         cut = windows.cut(given, self._shape.window) if self._shape.window else given[:, :, None]
-        spectra: npt.NDArray[np.complex64] = scipy.fft.rfft(cut.swapaxes(1, 2), n=self._shape.dft)
-        return spectra
+        return self._transformed(cut.swapaxes(1, 2))
 
     def _run(
         self,

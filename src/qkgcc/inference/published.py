@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import scipy.fft
 
 from qkgcc.errors import InputError
 from qkgcc.inference import kernel, plain
@@ -37,7 +36,7 @@ class PublishedModel(LightModel):
         usable = self._usable(bins)
 
         def run(part: Floats32) -> Floats32:
-            spectra = scipy.fft.rfft(part.astype(np.float32, copy=False), n=shape.dft)[:, None]
+            spectra = self._transformed(part)[:, None]
             if self._kernel is not None:
                 means = self._kernel(spectra, usable)
             else:  # frame by frame: matrix products of several would round each by what stands beside it
