@@ -3,7 +3,8 @@ the real recordings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +55,17 @@ def parts(benchmark: ArrayBenchmark) -> dict[str, Part]:
         "SNR below 10 dB": lambda i: snr(i) < 10,
         "SNR 10 to 20 dB": lambda i: 10 <= snr(i) < 20,
         "SNR from 20 dB": lambda i: snr(i) >= 20,
+    }
+
+
+def crossed(benchmark: ArrayBenchmark) -> dict[str, Part]:
+    """Every number of talkers, standing and walking, in dry and in reverberant rooms: the finest parts there are."""
+    sorts = parts(benchmark)
+    talkers = [f"{count} talker{'s' * (count > 1)}" for count in TALKERS]
+    rooms = [f"T60 below {LIVELY} s", f"T60 from {LIVELY} s"]
+    return {
+        ", ".join(names): lambda i, names=names: all(sorts[name](i) for name in names)  # type: ignore[misc]
+        for names in itertools.product(talkers, ["static", "moving"], rooms)
     }
 
 
@@ -120,7 +132,9 @@ def respeaker_lines(rows: Sequence[results.Row]) -> list[list[str]]:
     return lines
 
 
-def difference_lines(rows: Sequence[results.Row], ours: str) -> list[list[str]]:
+def difference_lines(
+    rows: Sequence[results.Row], ours: str, sorts: Callable[[ArrayBenchmark], Mapping[str, Part]] = parts
+) -> list[list[str]]:
     """A method against the best of the others in each part, 95 % intervals by scene.
 
     The best by the median and the best by the share within the limit need not be the same.
@@ -131,7 +145,7 @@ def difference_lines(rows: Sequence[results.Row], ours: str) -> list[list[str]]:
         if ours not in methods(rows, array) or not others:
             continue
         limit, unit = (NEAR, " m") if array == DISTRIBUTED else (WITHIN, "°")
-        for label, part in parts(ArrayBenchmark.load()).items():
+        for label, part in sorts(ArrayBenchmark.load()).items():
             each = _common({name: chosen(rows, name, array, part) for name in (ours, *others)})
             summaries = {name: array_scoring.summary(_joined(of), limit) for name, of in each.items()}
             if not summaries[ours].count:

@@ -1,4 +1,4 @@
-"""Tables for people, from the results files: README.md and docs/results.md are written by this, between markers.
+"""Tables for people, from the results files: README.md and docs are written by this, between markers.
 
 python -m qkgcc.experiments.report            writes them
 python -m qkgcc.experiments.report --check    says whether they are as they should be
@@ -239,6 +239,9 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "arrays-circle": lambda folder: markdown(array_report.part_lines(array_rows(folder), "circular:8:0.1")),
     "arrays-distributed": lambda folder: markdown(array_report.part_lines(array_rows(folder), "distributed")),
     "arrays-differences": lambda folder: markdown(array_report.difference_lines(array_rows(folder), "qkgcc")),
+    "arrays-crossed": lambda folder: markdown(
+        array_report.difference_lines(array_rows(folder), "qkgcc", array_report.crossed)
+    ),
     "arrays-real": lambda folder: markdown(array_report.respeaker_lines(array_rows(folder))),
     "arrays-tracks": lambda folder: markdown(array_report.track_lines(array_rows(folder, array_tracks.NAME))),
 }
