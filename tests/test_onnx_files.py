@@ -63,6 +63,20 @@ class TestAsAMethod:
         with pytest.raises(InputError, match=r"was exported for delays up to 0\.00 ms, not 1\.50 ms"):
             DelayEstimator(one, max_delay=0.0015)(sound, end=1.0)
 
+    def test_a_finer_step_is_not_more_exact(self, files: tuple[Path, Path], tmp_path: Path) -> None:
+        card, arrays = read(pretrained("general-small"))
+        standalone.export(card, arrays, tmp_path / "half.onnx", standalone.frozen_delays(card, 0.002, 1 / 32000))
+        rng, count = np.random.default_rng(0), 8 * 16000
+        sound = rng.standard_normal(count)
+        later = np.fft.irfft(np.fft.rfft(sound) * np.exp(-2j * np.pi * np.fft.rfftfreq(count) * 7.37), count)
+        both = 0.1 * np.stack([later, sound]) + 0.01 * rng.standard_normal((2, count))
+        own, half = (
+            np.sqrt(np.mean((DelayEstimator(path, max_delay=0.0015)(both, 16000).delay_samples - 7.37) ** 2))
+            for path in (files[1], tmp_path / "half.onnx")
+        )
+        assert own < 0.06
+        assert half > 1.5 * own
+
     def test_what_a_file_cannot_do_is_said(self, files: tuple[Path, Path]) -> None:
         sound = 0.1 * np.random.default_rng(0).standard_normal((2, 8000))
         with pytest.raises(InputError, match="recordings of at least 16000 Hz: use the network's name"):
