@@ -2,8 +2,6 @@
 
 from typing import Any
 
-HEADINGS = ["what", "unit", "measured", "asked", "aim", "asked is", "aim is"]
-
 
 def line(what: str, unit: str, measured: float | None, asked: float, aim: float | None, least: bool = False) -> Any:
     """Numbers stay numbers, for whoever reads the JSON; None: not known, or nothing is aimed at.

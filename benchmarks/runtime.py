@@ -27,7 +27,7 @@ import numpy.typing as npt
 import torch
 
 from benchmarks import asked, plain_phat, runtime_figure
-from benchmarks.timing import interleaved, ratio, write
+from benchmarks.timing import WARM, interleaved, ratio, write
 from qkgcc import gcc
 from qkgcc.card import Card
 from qkgcc.classical import Classical
@@ -46,8 +46,6 @@ ROOT = Path(__file__).parents[1]
 SPACING = 0.5 / 343  # seconds
 BATCH = 64
 ROUNDS = {1: 60, BATCH: 7}
-WARM = 3
-"""Frames before one that is measured: by then caches hold what the method needs, not what the one before it did."""
 PGCC = "PGCC, timed with random weights"
 LABELS = {"qkgcc": "QK-GCC", "steered": "steered QK-GCC", "ngcc": "NGCC", "pgcc": PGCC}
 UNFOLDED = "torch, not folded"

@@ -18,7 +18,7 @@ import numpy as np
 import onnxruntime
 
 from benchmarks import plain_phat
-from benchmarks.timing import RESULTS, interleaved, ratio, write
+from benchmarks.timing import RESULTS, WARM, interleaved, ratio, write
 from qkgcc.inference import files
 from qkgcc.inference.model import SteeredModel
 from qkgcc.methods import PRETRAINED, pretrained
@@ -47,7 +47,8 @@ def measured(functions: dict[str, dict[int, Function]], against: str) -> dict[st
     """Columns of each name: a frame's share of the median time, and of the first batch its ratio to `against`."""
     found: dict[str, dict[str, float]] = {name: {} for name in functions}
     for batch, rounds in BATCHES.items():
-        seconds = interleaved({name: by_batch[batch] for name, by_batch in functions.items()}, rounds)
+        by_name = {name: by_batch[batch] for name, by_batch in functions.items()}
+        seconds = interleaved(by_name, rounds, warm=WARM if batch == 1 else 0)
         for name, times in seconds.items():
             found[name][f"ms a frame, {batch} at once"] = 1000 * float(np.median(times)) / batch
             if batch == 1:
@@ -175,9 +176,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = networks(Path(folder))
         notes = [
-            "Medians, one thread; ratios round by round, one frame at once. `this package`: the compiled kernel, 16",
-            "frames at once at most; `ONNX`: what `qkgcc export` writes, by onnxruntime; `frozen delays`: the steering",
-            "matrix is in the file, too. From frames to logits; runtime.md counts the decoding, too.",
+            "Medians, one thread; ratios round by round, one frame at once, which is measured after",
+            f"{WARM} others of the same row, as in runtime.md. `this package`: the compiled kernel, 16 frames at once at",
+            "most; `ONNX`: what `qkgcc export` writes, by onnxruntime; `frozen delays`: the steering matrix is in the",
+            "file, too. From frames to logits; runtime.md counts the decoding, too.",
             f"{plain_phat.MEANS} (as there), of the same frames.",
         ]
         title = "The pretrained networks: by this package, and as ONNX"

@@ -16,6 +16,9 @@ from rich.progress import track
 from qkgcc.provenance import commit
 
 RESULTS = Path(__file__).parent / "results"
+WARM = 3
+"""Frames before a single one that is measured: by then caches hold what the method needs, not what the one before it
+did."""
 
 
 def interleaved(functions: Mapping[str, Callable[[], object]], rounds: int, *, warm: int = 0) -> dict[str, np.ndarray]:
