@@ -177,7 +177,7 @@ def main() -> None:
         rows = networks(Path(folder))
         notes = [
             "Medians, one thread; ratios round by round, one frame at once, which is measured after",
-            f"{WARM} others of the same row, as in runtime.md. `this package`: the compiled kernel, 16 frames at once at",
+            f"{WARM} others of its row, as in runtime.md. `this package`: the compiled kernel, 16 frames at once at",
             "most; `ONNX`: what `qkgcc export` writes, by onnxruntime; `frozen delays`: the steering matrix is in the",
             "file, too. From frames to logits; runtime.md counts the decoding, too.",
             f"{plain_phat.MEANS} (as there), of the same frames.",
