@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.progress import Progress
 
-from benchmarks.timing import RESULTS, write
+from benchmarks.timing import RESULTS, figures, write
 from qkgcc.data.banks import Bank
 from qkgcc.data.benchmark import Benchmark
 from qkgcc.experiments import evaluation
@@ -134,7 +134,7 @@ VARIANTS = {
 }
 
 
-def score(model: Steered, card: Any, device: str, shop: Workshop) -> dict[str, str]:
+def score(model: Steered, card: Any, device: str, shop: Workshop) -> dict[str, float]:
     """On `paper-test`, as it is and made symmetric."""
     benchmark, engine = Benchmark.named("paper-test"), shop.engine or "cpu"
     render(benchmark, engine, shop)
@@ -142,7 +142,7 @@ def score(model: Steered, card: Any, device: str, shop: Workshop) -> dict[str, s
     for name, symmetric in (("paper-test", False), ("symmetric", True)):
         model.symmetric = symmetric
         scores = evaluation.evaluate(evaluation.network(model, card, device), benchmark, engine, cache=shop.cache)
-        found[name] = f"{scores['acc10cm']:.2f}"
+        found[name] = float(scores["acc10cm"])
     model.symmetric = False
     return found
 
@@ -162,7 +162,7 @@ def main() -> None:
     engine = "gpu" if device == "cuda" else "cpu"
     shop = Workshop(banks=banks, device=device, engine=engine, cache=arguments.cache)
     old = RESULTS / "designs.json"
-    rows = json.loads(old.read_text())["rows"] if old.exists() else []
+    rows = [figures(row) for row in json.loads(old.read_text())["rows"]] if old.exists() else []
     sets: tuple[PairSet, PairSet] | None = None
     for name in arguments.variant:
         changes = ["options={}", *BASES[law], f"epochs={arguments.epochs}", *VARIANTS[name], *arguments.set]
@@ -176,7 +176,7 @@ def main() -> None:
         assert best is not None
         model, card = checkpoint.load(folder / BEST)
         assert isinstance(model, Steered)
-        scored = score(model, card, device, shop) if law == "paper" else {"paper-test": "", "symmetric": ""}
+        scored = score(model, card, device, shop) if law == "paper" else {"paper-test": None, "symmetric": None}
         shutil.rmtree(folder)
         model = model.cpu()
         model.folded = True
@@ -187,11 +187,11 @@ def main() -> None:
             "epochs": arguments.epochs,
             "on": device_name(trainer.device),
             "parameters": cost.parameters(model),
-            "MMAC": f"{cost.honest_flops(model) / 2e6:.1f}",
-            "loss": f"{best['loss']:.4f}",
-            "Acc@10cm": f"{best['acc10cm']:.2f}",
+            "MMAC": cost.honest_flops(model) / 2e6,
+            "loss": float(best["loss"]),
+            "Acc@10cm": float(best["acc10cm"]),
             **scored,
-            "ms a step": f"{1000 * trainer.seconds / config.steps:.2f}",
+            "ms a step": 1000 * trainer.seconds / config.steps,
         }
         rows = [one for one in rows if any(one[key] != row[key] for key in _SAME)] + [row]
         save(rows)
@@ -206,7 +206,9 @@ def save(rows: list[dict[str, Any]]) -> None:
         "of other targets, only their Acc@10cm compares. `symmetric` is the mean with the mirrored answer of the "
         "swapped pair."
     ]
-    write("designs", "Designs of the steered network", "python -m benchmarks.designs", list(rows[0]), rows, notes)
+    formats = {"MMAC": ".1f", "loss": ".4f"}
+    command = "python -m benchmarks.designs"
+    write("designs", "Designs of the steered network", command, list(rows[0]), rows, notes, formats=formats)
 
 
 if __name__ == "__main__":

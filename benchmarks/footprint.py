@@ -13,10 +13,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
 
+from benchmarks import asked
 from benchmarks.timing import write
 
 ROOT = Path(__file__).parents[1]
@@ -116,46 +118,48 @@ def package(wheel: Path) -> str:
     return wheel.name.split("-")[0].lower().replace("_", "-")
 
 
-def row(what: str, measured: str, most: str = "-", aim: str = "-") -> dict[str, str]:
-    return {"what": what, "measured": measured, "at most": most, "aim": aim}
-
-
-def download_rows() -> list[dict[str, str]]:
+def download_rows() -> tuple[list[dict[str, Any]], float | None]:
+    """Lines of the table, and MB of the light install over NumPy and SciPy; None where it is not known."""
     own, others = downloads()
-    rows = [row("download: this package's wheel", f"{own:.2f} MB")]
+    rows = [row("download: this package's wheel", "MB", own)]
     what = "download: the light install over NumPy and SciPy, this package with it"
     if others is None:
-        return [*rows, row(what, "not known: the other wheels could not be fetched", "40 MB", "33 MB")]
+        return [*rows, row(f"{what} (the other wheels could not be fetched)", "MB", None)], None
     light = {name: size for name, size in others.items() if name not in (*GIVEN, "qkgcc")}
     largest = sorted(light, key=lambda name: -light[name])[:3]
     named = ", ".join(f"{name} {light[name]:.2f} MB" for name in largest)
-    rows.append(row(f"download: {len(light)} other packages", f"{sum(light.values()):.2f} MB ({named})"))
-    rows.append(row(what, f"{own + sum(light.values()):.2f} MB", "40 MB", "33 MB"))
-    rows.append(row("download: NumPy and SciPy", f"{sum(others[name] for name in GIVEN):.1f} MB"))
-    return rows
+    total = own + sum(light.values())
+    rows.append(row(f"download: {len(light)} other packages ({named})", "MB", sum(light.values())))
+    rows.append(row(what, "MB", total))
+    rows.append(row("download: NumPy and SciPy", "MB", sum(others[name] for name in GIVEN)))
+    return rows, total
+
+
+def row(what: str, unit: str, measured: float | None) -> dict[str, Any]:
+    return {"what": what, "unit": unit, "measured": measured}
 
 
 def main() -> None:
-    seconds = starts()
+    seconds, memory = starts(), peak_memory(60)
+    fetched, light = download_rows()
     rows = [
-        row(
-            "a process that imports, loads and estimates 1 s of stereo", f"{seconds['estimate']:.2f} s", "1 s", "0.5 s"
-        ),
-        row("of that: Python, NumPy and scipy.fft alone", f"{seconds['libraries']:.2f} s"),
-        row(
-            f"peak memory, an hour of stereo at 16 kHz, hop {HOP}",
-            f"{peak_memory(60):.0f} MB",
-            "300 MB",
-            "200 MB",
-        ),
-        *download_rows(),
+        row("a process that imports, loads and estimates 1 s of stereo", "s", seconds["estimate"]),
+        row("of that: Python, NumPy and scipy.fft alone", "s", seconds["libraries"]),
+        row(f"peak memory, an hour of stereo at 16 kHz, hop {HOP}", "MB", memory),
+        *fetched,
+    ]
+    required = [
+        asked.line("import, load and first estimate", "s", seconds["estimate"], 1.0, 0.5),
+        asked.line("peak memory, an hour of stereo", "MB", memory, 300.0, 200.0),
+        asked.line("light install over NumPy and SciPy", "MB", light, 40.0, 33.0),
     ]
     notes = [
         f"`general`, one thread. Start: median of {STARTS} processes, from their start to their end. Memory: the most "
         "that `qkgcc estimate hour.wav --out FOLDER` has resident, from the file to the CSV, without a spacing (193 "
         "delays). Download: sizes of wheels as pip fetches them for this machine."
     ]
-    write("footprint", "What the package takes", "python -m benchmarks.footprint", list(rows[0]), rows, notes)
+    command = "python -m benchmarks.footprint"
+    write("footprint", "What the package takes", command, list(rows[0]), rows, notes, asked=required)
 
 
 if __name__ == "__main__":

@@ -8,23 +8,14 @@ curve at most 1.1 times the bare one, with sub-sample peaks at most 2 times.
 
 import numpy as np
 import pyroomacoustics
-import scipy.fft
 import torch
 
+from benchmarks import plain_phat
 from benchmarks.timing import interleaved, ratio, write
 from qkgcc import DelayEstimator, gcc
 
-FRAME, DFT, LAG, RATE = 2048, 4096, 23, 16000
+FRAME, DFT, LAG, RATE = 2048, plain_phat.DFT, 23, 16000
 REQUIRED = {"qkgcc phat, curve": 1.1, "qkgcc phat, band-limited peak": 2.0}
-
-
-def bare_gcc_phat(frames: np.ndarray) -> np.ndarray:
-    """What one writes in a notebook."""
-    spectra = scipy.fft.rfft(frames, n=DFT)
-    cross = spectra[:, 0] * np.conj(spectra[:, 1])
-    cross /= np.abs(cross) + 1e-12
-    circular = scipy.fft.irfft(cross, n=DFT)
-    return np.concatenate([circular[:, -LAG:], circular[:, : LAG + 1]], axis=1)
 
 
 def torch_gcc_phat(frames: torch.Tensor) -> torch.Tensor:
@@ -40,7 +31,7 @@ def measure(batch: int, rounds: int) -> list[dict[str, object]]:
     one_second = np.random.default_rng(1).standard_normal((2, FRAME + (batch - 1) * 1024)).astype(np.float32)
     estimator = DelayEstimator("phat")
     functions = {
-        "bare scipy.fft GCC-PHAT": lambda: bare_gcc_phat(frames),
+        "bare scipy.fft GCC-PHAT": lambda: plain_phat.curve(frames, LAG),
         "qkgcc phat, curve": lambda: gcc.gcc(frames, "phat", max_lag=LAG),
         "qkgcc phat, band-limited peak": lambda: gcc.delays(frames, "phat", max_lag=LAG),
         "qkgcc phat, parabolic peak": lambda: gcc.delays(frames, "phat", max_lag=LAG, interpolation="parabolic"),

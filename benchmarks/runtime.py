@@ -3,8 +3,9 @@
     python -m benchmarks.runtime
 
 From samples to a delay, for 0.5 m between the microphones: levels, transforms, network, decoding. All methods take
-turns, round by round, on the same frames. The accuracy beside it is that of the stored results on all of `paper-test`
-(docs/results.md, docs/general.md), within 10 cm.
+turns, round by round, on the same frames. What they cost is compared with a textbook's GCC-PHAT. The accuracy beside it
+is that of the stored results on all of `paper-test` (docs/results.md, docs/general.md), within 10 cm. A second table
+has what was asked of each, and what was aimed at.
 """
 
 # ruff: noqa: E402 - threads are counted when NumPy is imported
@@ -15,15 +16,18 @@ for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ[f"{library}_NUM_THREADS"] = "1"
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from benchmarks import runtime_figure
-from benchmarks.timing import interleaved, ratio, write
+from benchmarks import asked, plain_phat, runtime_figure
+from benchmarks.timing import WARM, interleaved, ratio, write
 from qkgcc import gcc
 from qkgcc.card import Card
 from qkgcc.classical import Classical
@@ -42,10 +46,10 @@ ROOT = Path(__file__).parents[1]
 SPACING = 0.5 / 343  # seconds
 BATCH = 64
 ROUNDS = {1: 60, BATCH: 7}
-WARM = 3
-"""Frames before one that is measured: by then caches hold what the method needs, not what the one before it did."""
-LABELS = {"qkgcc": "QK-GCC", "steered": "steered QK-GCC", "ngcc": "NGCC", "pgcc": "PGCC"}
+PGCC = "PGCC, timed with random weights"
+LABELS = {"qkgcc": "QK-GCC", "steered": "steered QK-GCC", "ngcc": "NGCC", "pgcc": PGCC}
 UNFOLDED = "torch, not folded"
+TIMES, OF_MANY, RIGHT = f"times {plain_phat.NAME}", f"ms a frame, of {BATCH}", "within 10 cm, %"
 _REFERENCES = {"NGCC": "NGCC, torch", "unfolded QK-GCC": f"QK-GCC, {UNFOLDED}"}
 
 
@@ -56,7 +60,8 @@ class Row:
     """What runs it."""
     stored: str
     """Under which its figures are stored."""
-    method: Method
+    run: Callable[[npt.NDArray[np.float32]], object]
+    """From frames to delays."""
 
     @property
     def name(self) -> str:
@@ -67,10 +72,14 @@ def rows(folder: Path) -> list[Row]:
     """Every method by everything that runs it; ONNX files go to `folder`."""
     lag = gcc.lag_range(SPACING, 16000)
     phat = Classical("phat", 16000, 2048, lag, SPACING * 16000, None, gcc.BETA, INTERPOLATIONS[0])
-    found = [Row("GCC-PHAT", "NumPy", "gcc-phat", phat)]
+    found = [
+        Row(plain_phat.NAME, "NumPy", "gcc-phat", partial(plain_phat.delays, max_lag=lag)),
+        Row("phat", "NumPy", "phat", partial(answer, phat)),
+    ]
 
     def add(name: str, by: str, model: Model) -> None:
-        found.append(Row(LABELS.get(name, name), by, name, Network.of(model).limited(16000, SPACING, None)))
+        network = Network.of(model).limited(16000, SPACING, None)
+        found.append(Row(LABELS.get(name, name), by, name, partial(answer, network)))
 
     for name, path in {**{name: pretrained(name) for name in PRETRAINED}, "steered": kept("steered")}.items():
         add(name, "compiled", SteeredModel.load(path, threads=1, compiled=True))
@@ -88,6 +97,10 @@ def rows(folder: Path) -> list[Row]:
     for name in ("ngcc", "pgcc"):
         add(name, "torch", by_torch(name))
     return found
+
+
+def answer(method: Method, frames: npt.NDArray[np.float32]) -> object:
+    return method.decode(method.evidence(frames))
 
 
 def kept(name: str) -> Path:
@@ -111,7 +124,7 @@ def by_torch(name: str) -> TorchModel:
 
 def accuracy(name: str) -> float:
     """Percent of `paper-test` within 10 cm."""
-    if name in PRETRAINED:
+    if name in PRETRAINED or name == "phat":
         return general.accuracy(
             results.read(ROOT / "results" / "general.json")["rows"], name, "paper-test", "right10cm"
         )
@@ -127,32 +140,59 @@ def talking(count: int) -> Any:
     return at_unit_level(frames.astype(np.float32))
 
 
-def measured(found: list[Row]) -> list[dict[str, str]]:
+def measured(found: list[Row]) -> list[dict[str, Any]]:
     """Lines of the table."""
     frames = talking(BATCH)
     seconds: dict[int, dict[str, np.ndarray]] = {}
     for batch, rounds in ROUNDS.items():
-        functions = {
-            row.name: lambda method=row.method, batch=batch: method.decode(method.evidence(frames[:batch]))
-            for row in found
-        }
+        functions = {row.name: partial(row.run, frames[:batch]) for row in found}
         seconds[batch] = interleaved(functions, rounds, warm=WARM if batch == 1 else 0)
     one, many = seconds[1], seconds[BATCH]
     return [
         {
             "method": row.label,
             "run by": row.by,
-            "ms a frame": f"{1000 * np.median(one[row.name]):.3f}",
-            f"ms a frame, of {BATCH}": f"{1000 * np.median(many[row.name]) / BATCH:.3f}",
-            "times GCC-PHAT": f"{ratio(one[row.name], one[found[0].name]):.1f}",
-            **{
-                f"{label} / this": f"{ratio(one[reference], one[row.name]):.1f}"
-                for label, reference in _REFERENCES.items()
-            },
-            "within 10 cm": f"{accuracy(row.stored):.1f} %",
+            "ms a frame": 1000 * float(np.median(one[row.name])),
+            OF_MANY: 1000 * float(np.median(many[row.name])) / BATCH,
+            TIMES: ratio(one[row.name], one[found[0].name]),
+            **{f"{label} / this": ratio(one[reference], one[row.name]) for label, reference in _REFERENCES.items()},
+            RIGHT: accuracy(row.stored),
         }
         for row in found
     ]
+
+
+def required(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What was asked of the compiled networks, and what became of it."""
+    by = {line["method"]: line for line in lines if line["run by"] == "compiled"}
+    general, small, published = by["general"], by["general-small"], by["QK-GCC"]
+    return [
+        asked.line("general, one frame", "ms", general["ms a frame"], 1.5, 0.6),
+        asked.line("NGCC / general, one frame", "times", general["NGCC / this"], 30.0, None, least=True),
+        asked.line("general-small, one frame", "ms", small["ms a frame"], 0.5, 0.25),
+        asked.line(f"general, a frame of {BATCH}", "ms", general[OF_MANY], 0.45, 0.25),
+        asked.line(
+            "unfolded QK-GCC in torch / folded, one frame",
+            "times",
+            published["unfolded QK-GCC / this"],
+            3.0,
+            6.0,
+            least=True,
+        ),
+    ]
+
+
+def folding_in_torch(lines: list[dict[str, Any]]) -> str:
+    """What folding does for QK-GCC where torch runs it."""
+    folded, whole = (
+        next(line for line in lines if (line["method"], line["run by"]) == ("QK-GCC", by)) for by in ("torch", UNFOLDED)
+    )
+
+    single, of_many = (folded[column] / whole[column] for column in ("ms a frame", OF_MANY))
+    return (
+        f"In torch, folded QK-GCC takes {single:.2f} times as long as the unfolded one on a single frame, and "
+        f"{of_many:.2f} times as long on one of {BATCH}."
+    )
 
 
 def main() -> None:
@@ -164,9 +204,24 @@ def main() -> None:
         f"Ratios round by round, of single frames. A frame is measured after {WARM} others by the same method, as in a "
         "recording; the first after another method takes up to twice as long. `compiled`: this package's kernel; "
         "`onnxruntime`: what `qkgcc export` writes, frame by frame. QK-GCC is folded except where it says so. "
-        "`general` and `general-small` were trained on any room, the others on rooms like those of `paper-test`."
+        "`general` and `general-small` were trained on any room, the others on rooms like those of `paper-test`.",
+        "",
+        f"{plain_phat.MEANS}. `phat` is this package's: it takes out the mean, tapers the frame, keeps empty bins from "
+        "counting, reads the peak between the samples (band-limited interpolation), and has a confidence, for which "
+        "coherence is averaged over 13 windows of the frame: 26 FFTs of 1024 more.",
+        "",
+        folding_in_torch(lines),
+        "",
+        f"`{PGCC}`: its weights are too large to be kept here. Time does not depend on them; the accuracy beside it is "
+        "the stored one of the networks that were trained (docs/results.md).",
     ]
-    write("runtime", "What a frame costs", "python -m benchmarks.runtime", list(lines[0]), lines, notes)
+    three = dict.fromkeys(("ms a frame", OF_MANY), ".3f")
+    one = dict.fromkeys((TIMES, RIGHT, *(f"{label} / this" for label in _REFERENCES)), ".1f")
+    command = "python -m benchmarks.runtime"
+    formats = three | one
+    write(
+        "runtime", "What a frame costs", command, list(lines[0]), lines, notes, formats=formats, asked=required(lines)
+    )
     runtime_figure.main()
 
 

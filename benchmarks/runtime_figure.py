@@ -15,7 +15,7 @@ from qkgcc.experiments.figures import save
 from qkgcc.plots import new_figure
 
 FOLDER = Path(__file__).parents[1] / "docs" / "figures"
-BELOW = {"QK-GCC"}
+BELOW = {"QK-GCC", "GCC-PHAT, plain"}
 """Methods whose name stands below their line: above it is another's."""
 LEFT = {"general-small"}
 """Methods whose name ends where their line begins: above and below it are others'."""
@@ -28,8 +28,8 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
     ax = figure.subplots()
     for i, method in enumerate(dict.fromkeys(row["method"] for row in rows)):
         own = [row for row in rows if row["method"] == method]
-        cost = [float(row["ms a frame"]) for row in own]
-        right = float(own[0]["within 10 cm"].split()[0])
+        cost = [row["ms a frame"] for row in own]
+        right = own[0]["within 10 cm, %"]
         ax.plot([min(cost), max(cost)], [right, right], color=f"C{i}", linewidth=1, alpha=0.5)
         for row, milliseconds in zip(own, cost, strict=True):
             ax.plot(milliseconds, right, MARKERS[row["run by"]], color=f"C{i}", markersize=8)

@@ -2,12 +2,13 @@
 
     python -m benchmarks.standalone_speed
 
-One thread. Writes two tables: the networks, with GCC-PHAT of the same frames (docs/onnx.md has it, too), and transforms
-alone.
+One thread. Writes two tables: the networks, with a textbook's GCC-PHAT of the same frames (docs/onnx.md has it, too),
+and transforms alone.
 """
 
 import re
 import tempfile
+import textwrap
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,8 +17,8 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from benchmarks.timing import RESULTS, interleaved, ratio, write
-from qkgcc import gcc
+from benchmarks import plain_phat
+from benchmarks.timing import RESULTS, WARM, interleaved, ratio, write
 from qkgcc.inference import files
 from qkgcc.inference.model import SteeredModel
 from qkgcc.methods import PRETRAINED, pretrained
@@ -31,6 +32,7 @@ BATCHES = {1: 200, 16: 30, 64: 15}
 """Frames at once, and rounds."""
 TRANSFORMS = {"7 windows of 512": (2048, 512, 512), "2048, zeros to 4096": (2048, 0, 4096)}
 """Samples of a frame, of a window, of the transform."""
+FORMATS = {"kB": ".0f", "largest error": ".1e"} | {f"ms a frame, {batch} at once": ".3f" for batch in BATCHES}
 
 Function = Callable[[], object]
 
@@ -41,15 +43,16 @@ def session(path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def measured(functions: dict[str, dict[int, Function]], against: str) -> dict[str, dict[str, str]]:
+def measured(functions: dict[str, dict[int, Function]], against: str) -> dict[str, dict[str, float]]:
     """Columns of each name: a frame's share of the median time, and of the first batch its ratio to `against`."""
-    found: dict[str, dict[str, str]] = {name: {} for name in functions}
+    found: dict[str, dict[str, float]] = {name: {} for name in functions}
     for batch, rounds in BATCHES.items():
-        seconds = interleaved({name: by_batch[batch] for name, by_batch in functions.items()}, rounds)
+        by_name = {name: by_batch[batch] for name, by_batch in functions.items()}
+        seconds = interleaved(by_name, rounds, warm=WARM if batch == 1 else 0)
         for name, times in seconds.items():
-            found[name][f"ms a frame, {batch} at once"] = f"{1000 * np.median(times) / batch:.3f}"
+            found[name][f"ms a frame, {batch} at once"] = 1000 * float(np.median(times)) / batch
             if batch == 1:
-                found[name][f"times {against}"] = f"{ratio(times, seconds[against]):.2f}"
+                found[name][f"times {against}"] = ratio(times, seconds[against])
     return found
 
 
@@ -69,17 +72,17 @@ def networks(folder: Path) -> list[dict[str, Any]]:
             for path, frozen in zip(paths.values(), (None, delays.tolist()), strict=True):
                 standalone.export(card, arrays, path, frozen)
             opened = {way: session(path) for way, path in paths.items()}
-            functions: dict[str, dict[int, Function]] = {way: {} for way in (PACKAGE, *paths, "GCC-PHAT")}
+            functions: dict[str, dict[int, Function]] = {way: {} for way in (PACKAGE, *paths, plain_phat.NAME)}
             for batch in BATCHES:
                 frames = noise(batch)
                 functions[PACKAGE][batch] = partial(own.logits, frames, None, delays)
-                functions["GCC-PHAT"][batch] = partial(gcc.delays, frames, "phat", max_lag=most)
+                functions[plain_phat.NAME][batch] = partial(plain_phat.delays, frames, most)
                 for way, one in opened.items():
                     given = {"frames": frames} | ({} if "frozen" in way else {"delays": seconds})
                     functions[way][batch] = partial(one.run, None, given)
             stored = {PACKAGE: pretrained(name), **paths}
             for way, times in measured(functions, PACKAGE).items():
-                size = f"{stored[way].stat().st_size / 1000:.0f}" if way in stored else "-"
+                size = stored[way].stat().st_size / 1000 if way in stored else None
                 rows.append({"network": name, "by": way, "delays of": spacing, "kB": size, **times})
     return rows
 
@@ -130,9 +133,9 @@ def transforms(folder: Path) -> list[dict[str, Any]]:
             path = folder / "transform.onnx"
             make(window or frame, dft, windows, path)
             opened = session(path)
-            sizes[way] = f"{path.stat().st_size / 1000:.0f}"
+            sizes[way] = path.stat().st_size / 1000
             (found,) = opened.run(None, {"x": given[1]})
-            errors[way] = f"{np.abs(found - exact).max() / np.sqrt(np.mean(exact**2)):.1e}"
+            errors[way] = float(np.abs(found - exact).max() / np.sqrt(np.mean(exact**2)))
             functions[way] = {batch: partial(opened.run, None, {"x": x}) for batch, x in given.items()}
         for way, times in measured(functions, "two small products").items():
             row = {"of both channels": what, "as": way, "kB": sizes[way], "largest error": errors[way]}
@@ -140,34 +143,52 @@ def transforms(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def into_document(text: str) -> None:
-    """The table of a results file, between the marks in docs/onnx.md."""
+def into_document(text: str, rows: list[dict[str, Any]]) -> None:
+    """The table of a results file and what it says, between the marks in docs/onnx.md."""
     table = "".join(line + "\n" for line in text.splitlines() if line.startswith("|"))
     document = RESULTS.parents[1] / "docs" / "onnx.md"
     marked = re.compile(r"(<!-- speed -->\n).*?(<!-- end -->)", re.DOTALL)
-    document.write_text(marked.sub(lambda found: found[1] + table + found[2], document.read_text()))
+    inside = f"{table}\n{conclusion(rows)}\n"
+    document.write_text(marked.sub(lambda found: found[1] + inside + found[2], document.read_text()))
+
+
+def conclusion(rows: list[dict[str, Any]]) -> str:
+    """The table in a sentence or two."""
+
+    def span(way: str) -> str:
+        values = [float(row[f"times {PACKAGE}"]) for row in rows if row["by"] == way]
+        return f"{min(values):.1f} to {max(values):.1f} times"
+
+    free = [row for row in rows if row["by"] == "ONNX"]
+    few, many = (np.array([float(row[f"ms a frame, {batch} at once"]) for row in free]) for batch in (16, 64))
+    compared = (
+        "slower than" if (many > few).all() else "faster than" if (many < few).all() else "now faster, now slower than"
+    )
+    said = (
+        f"One frame at a time, onnxruntime takes {span('ONNX')} as long as the package's kernel; with frozen delays, "
+        f"for which steering is computed already, {span('ONNX, frozen delays')}. A frame of 64 at once is {compared} "
+        "one of 16 there. Absolute times are of a shared machine; ratios were taken round by round."
+    )
+    return "\n".join(textwrap.wrap(said, 120))
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = networks(Path(folder))
         notes = [
-            "Medians, one thread; ratios round by round, one frame at once. `this package`: the compiled kernel, 16",
-            "frames at once at most; `ONNX`: what `qkgcc export` writes, by onnxruntime; `frozen delays`: the steering",
-            "matrix is in the file, too; `GCC-PHAT`: of the same frames, for the same delays.",
+            "Medians, one thread; ratios round by round, one frame at once, which is measured after",
+            f"{WARM} others of its row, as in runtime.md. `this package`: the compiled kernel, 16 frames at once at",
+            "most; `ONNX`: what `qkgcc export` writes, by onnxruntime; `frozen delays`: the steering matrix is in the",
+            "file, too. From frames to logits; runtime.md counts the decoding, too.",
+            f"{plain_phat.MEANS} (as there), of the same frames.",
         ]
-        write(
-            "standalone_speed",
-            "The pretrained networks: by this package, and as ONNX",
-            COMMAND,
-            list(rows[0]),
-            rows,
-            notes,
-        )
-        into_document((RESULTS / "standalone_speed.md").read_text())
+        title = "The pretrained networks: by this package, and as ONNX"
+        write("standalone_speed", title, COMMAND, list(rows[0]), rows, notes, formats=FORMATS)
+        into_document((RESULTS / "standalone_speed.md").read_text(), rows)
         rows = transforms(Path(folder))
         notes = [f"Medians, one thread, opset {OPSET}. The error is relative to the spectrum's RMS."]
-        write("standalone_transform", "Fourier transforms in ONNX", COMMAND, list(rows[0]), rows, notes)
+        title = "Fourier transforms in ONNX"
+        write("standalone_transform", title, COMMAND, list(rows[0]), rows, notes, formats=FORMATS)
 
 
 if __name__ == "__main__":

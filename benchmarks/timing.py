@@ -1,11 +1,13 @@
 """Timing several functions fairly on a noisy machine, and writing what came out."""
 
 import json
+import math
 import platform
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,9 @@ from rich.progress import track
 from qkgcc.provenance import commit
 
 RESULTS = Path(__file__).parent / "results"
+WARM = 3
+"""Frames before a single one that is measured: by then caches hold what the method needs, not what the one before it
+did."""
 
 
 def interleaved(functions: Mapping[str, Callable[[], object]], rounds: int, *, warm: int = 0) -> dict[str, np.ndarray]:
@@ -50,20 +55,62 @@ def machine() -> dict[str, str]:
     } | {name: _version(name) for name in packages}
 
 
+Rows = list[dict[str, Any]]
+
+
 def write(
-    name: str, title: str, command: str, headings: list[str], rows: list[dict[str, Any]], notes: list[str]
+    name: str,
+    title: str,
+    command: str,
+    headings: list[str],
+    rows: Rows,
+    notes: list[str],
+    *,
+    formats: Mapping[str, str] = MappingProxyType({}),
+    asked: Rows | None = None,
 ) -> None:
-    """`rows` as results/NAME.json, and as a Markdown table in results/NAME.md. Printed too."""
+    """`rows` as results/NAME.json, and as a Markdown table in results/NAME.md. Printed too.
+
+    Args:
+        formats: how the numbers of a heading look in the table; others have two digits.
+        asked: lines of `benchmarks.asked`, a table of their own.
+    """
     RESULTS.mkdir(exist_ok=True)
-    record = {"schema": 1, "name": name, "command": command, "machine": machine(), "rows": rows}
-    (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n")
-    lines = [f"# {title}", "", f"Written by `{command}`; do not edit.", ""]
-    lines += ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
-    lines += ["| " + " | ".join(_cell(row[heading]) for heading in headings) + " |" for row in rows]
-    lines += ["", *notes, "", ", ".join(f"{key} {value}" for key, value in machine().items())]
+    here = machine()  # once: the files that are written below make a difference to the commit
+    record = {"schema": 1, "name": name, "command": command, "machine": here, "rows": [figures(row) for row in rows]}
+    lines = [f"# {title}", "", f"Written by `{command}`; do not edit.", "", *_table(headings, rows, formats)]
+    if asked is not None:
+        record["asked"] = asked
+        plain = dict.fromkeys(("measured", "asked", "aim"), ".3g")
+        lines += ["", "What was asked, and aimed at:", "", *_table(list(asked[0]), asked, plain)]
+    lines += ["", *notes, "", ", ".join(f"{key} {value}" for key, value in here.items())]
     text = "\n".join(lines) + "\n"
+    (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n")
     (RESULTS / f"{name}.md").write_text(text)
     print(text)
+
+
+def _table(headings: list[str], rows: Rows, formats: Mapping[str, str]) -> list[str]:
+    cells = [[_cell(row[heading], formats.get(heading, ".2f")) for heading in headings] for row in rows]
+    first, *others = ("| " + " | ".join(line) + " |" for line in (headings, *cells))
+    return [first, "|" + "---|" * len(headings), *others]
+
+
+def figures(row: dict[str, Any]) -> dict[str, Any]:
+    """A number that was written as text, for the digits that a table shows, is a number all the same.
+
+    >>> figures({"method": "phat", "ms": "0.250", "right": "6 of 6"})
+    {'method': 'phat', 'ms': 0.25, 'right': '6 of 6'}
+    """
+    return {key: _figure(value) for key, value in row.items()}
+
+
+def _figure(value: Any) -> Any:
+    try:
+        number = float(value) if isinstance(value, str) else math.nan
+    except ValueError:
+        return value
+    return number if math.isfinite(number) else value
 
 
 def _version(package: str) -> str:
@@ -73,8 +120,10 @@ def _version(package: str) -> str:
         return "not there"
 
 
-def _cell(value: object) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+def _cell(value: object, shown: str) -> str:
+    if value is None:
+        return "-"
+    return format(value, shown) if isinstance(value, float) else str(value)
 
 
 def _processor() -> str:

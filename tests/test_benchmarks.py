@@ -1,10 +1,11 @@
 """What the benchmarks say of themselves is so: turns, memory of a process of its own, sizes that are known or not."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import footprint, runtime_figure
+from benchmarks import asked, footprint, plain_phat, runtime, runtime_figure, standalone_speed, timing
 from benchmarks.timing import RESULTS, interleaved
 
 
@@ -17,10 +18,14 @@ def test_functions_take_turns(warm: int, turn: list[str]) -> None:
 
 
 def test_the_picture_has_every_row_of_the_table() -> None:
-    rows = json.loads((RESULTS / "runtime.json").read_text())["rows"]
+    ways = [(plain_phat.NAME, "NumPy", 55.3), ("general", "compiled", 73.5), ("general", "onnxruntime", 73.5)]
+    rows = [
+        {"method": method, "run by": by, "ms a frame": 0.1 * 2**i, runtime.RIGHT: right}
+        for i, (method, by, right) in enumerate(ways)
+    ]
     (ax,) = runtime_figure.draw(rows).axes
     drawn = [line.get_xydata()[0] for line in ax.lines if len(line.get_xdata()) == 1]
-    expected = [(float(row["ms a frame"]), float(row["within 10 cm"].split()[0])) for row in rows]
+    expected = [(row["ms a frame"], row[runtime.RIGHT]) for row in rows]
     np.testing.assert_allclose(drawn, expected)
     assert {text.get_text() for text in ax.texts} == {row["method"] for row in rows}
     assert ax.get_xscale() == "log"
@@ -35,11 +40,61 @@ def test_memory_is_that_of_the_estimating_process() -> None:
 def test_what_is_there_already_does_not_count_as_a_download(monkeypatch: pytest.MonkeyPatch) -> None:
     others = {"numpy": 17.0, "scipy": 35.0, "qkgcc": 2.0, "soundfile": 1.3, "soxr": 0.2}
     monkeypatch.setattr(footprint, "downloads", lambda: (2.0, others))
-    own, light, both, given = (row["measured"] for row in footprint.download_rows())
-    assert (own, both, given) == ("2.00 MB", "3.50 MB", "52.0 MB")
-    assert light == "1.50 MB (soundfile 1.30 MB, soxr 0.20 MB)"
+    rows, total = footprint.download_rows()
+    assert [row["measured"] for row in rows] == pytest.approx([2.0, 1.5, 3.5, 52.0])
+    assert total == pytest.approx(3.5)
+    assert rows[1]["what"].endswith("2 other packages (soundfile 1.30 MB, soxr 0.20 MB)")
 
 
 def test_a_size_that_is_not_known_is_not_invented(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footprint, "downloads", lambda: (2.0, None))
-    assert footprint.download_rows()[-1]["measured"].startswith("not known")
+    rows, total = footprint.download_rows()
+    assert total is None
+    assert rows[-1]["measured"] is None
+    assert asked.line("light install", "MB", total, 40.0, 33.0)["asked is"] == "not known"
+
+
+def test_a_table_and_its_json_name_the_same_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "RESULTS", tmp_path)
+    monkeypatch.setattr(timing, "commit", lambda: "clean" if not list(tmp_path.iterdir()) else "dirty")
+    rows = [{"method": "phat", "ms": 0.12345, "right": "6 of 6", "times": "1.50"}]
+    timing.write("a", "A", "python -m a", list(rows[0]), rows, [], formats={"ms": ".3f"})
+    record, table = json.loads((tmp_path / "a.json").read_text()), (tmp_path / "a.md").read_text()
+    assert record["machine"]["git"] == "clean"
+    assert "git clean" in table
+    assert record["rows"] == [{"method": "phat", "ms": 0.12345, "right": "6 of 6", "times": 1.5}]
+    assert "| phat | 0.123 | 6 of 6 | 1.50 |" in table
+
+
+def test_what_was_asked_is_said_to_be_met_or_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "RESULTS", tmp_path)
+    lines = [asked.line("one frame", "ms", 0.63, 1.5, 0.6), asked.line("NGCC", "times", 77.0, 30.0, None, least=True)]
+    timing.write("a", "A", "python -m a", ["what"], [{"what": "one frame"}], [], asked=lines)
+    table = (tmp_path / "a.md").read_text()
+    assert "| one frame | ms, at most | 0.63 | 1.5 | 0.6 | met | MISSED |" in table
+    assert "| NGCC | times, at least | 77 | 30 | - | met | - |" in table
+
+
+def test_every_figure_that_was_asked_of_a_frame_is_in_the_table() -> None:
+    line = {"ms a frame": 0.4, runtime.OF_MANY: 0.5, "NGCC / this": 20.0, "unfolded QK-GCC / this": 5.0}
+    lines = [{"method": name, "run by": "compiled", **line} for name in ("general", "general-small", "QK-GCC")]
+    said = [(one["asked"], one["aim"], one["asked is"], one["aim is"]) for one in runtime.required(lines)]
+    assert said == [
+        (1.5, 0.6, "met", "met"),
+        (30.0, None, "MISSED", "-"),
+        (0.5, 0.25, "met", "MISSED"),
+        (0.45, 0.25, "MISSED", "MISSED"),
+        (3.0, 6.0, "met", "MISSED"),
+    ]
+
+
+def test_the_textbooks_method_finds_the_delay() -> None:
+    assert (plain_phat.delays(runtime.talking(8), 23) == 5).all()
+
+
+def test_the_document_says_of_speed_what_its_table_says() -> None:
+    rows = json.loads((RESULTS / "standalone_speed.json").read_text())["rows"]
+    document = (RESULTS.parents[1] / "docs" / "onnx.md").read_text()
+    assert standalone_speed.conclusion(rows) in document
+    slower = [{**row, f"times {standalone_speed.PACKAGE}": 9.0} for row in rows]
+    assert "takes 9.0 to 9.0 times as long" in standalone_speed.conclusion(slower)

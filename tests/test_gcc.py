@@ -212,3 +212,13 @@ def test_float32_stays_float32() -> None:
 def test_bad_arguments_are_one_clear_sentence(call, message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(InputError, match=message):
         call(np.ones((1, 2, 512)))
+
+
+@pytest.mark.parametrize("weighting", gcc.WEIGHTINGS)
+def test_how_frames_lie_in_memory_changes_nothing(weighting: str) -> None:
+    frames = delayed_noise([3, -4, 7], 2048).astype(np.float32)
+    spread = np.repeat(frames, 2, axis=-1)[..., ::2]
+    crosswise = np.asfortranarray(frames)
+    expected = gcc.gcc(frames, weighting, max_lag=23)
+    for same in (spread, crosswise, frames[:, ::-1].copy()[:, ::-1]):
+        np.testing.assert_array_equal(gcc.gcc(same, weighting, max_lag=23), expected)

@@ -90,6 +90,43 @@ def test_logits_are_those_of_the_network(changes: dict[str, object], tmp_path: P
         np.testing.assert_allclose(run(frozen, frames), same, atol=1e-5 * np.abs(same).max())
 
 
+@pytest.mark.parametrize("parts", [2, 3, 16])
+def test_fractions_of_the_step_are_shifted_grids_interleaved(parts: int, tmp_path: Path) -> None:
+    for options in (OPTIONS, replace(OPTIONS, step=0.5)):
+        free, frozen = tmp_path / "free.onnx", tmp_path / "frozen.onnx"
+        saved(options, free)
+        card = steered_card(options=vars(options), dft=options.dft, delays=options.delays)
+        delays = np.array(standalone.frozen_delays(card, 7.1 / RATE, options.step / parts / RATE))
+        np.testing.assert_allclose(np.diff(delays), options.step / parts)
+        assert 7.1 <= delays[-1] < 7.1 + options.step / parts
+        saved(options, frozen, delays.tolist())
+        frames = noise(3, options.frame)
+        logits = run(frozen, frames)
+        assert logits.shape == (3, len(delays))
+        for i in range(parts):
+            same = run(free, frames, delays[i::parts])
+            np.testing.assert_allclose(logits[:, i::parts], same, atol=1e-5 * np.abs(same).max())
+        assert float(plain_session(frozen).get_modelmeta().custom_metadata_map["step"]) == options.step / parts / RATE
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_multiples_of_the_step_leave_out_the_delays_between(times: int, tmp_path: Path) -> None:
+    free, frozen = tmp_path / "free.onnx", tmp_path / "frozen.onnx"
+    saved(OPTIONS, free)
+    delays = standalone.frozen_delays(steered_card(), 7.1 / RATE, times / RATE)
+    assert np.diff(delays).tolist() == (len(delays) - 1) * [times]
+    saved(OPTIONS, frozen, delays)
+    frames = noise(3, OPTIONS.frame)
+    same = run(free, frames, np.arange(delays[0], delays[-1] + 1))[:, ::times]
+    np.testing.assert_allclose(run(frozen, frames), same, atol=1e-5 * np.abs(same).max())
+
+
+def test_uneven_delays_are_not_frozen(tmp_path: Path) -> None:
+    for delays in ([0.0, 0.7], [0.0, 1.0, 4.0], [1.0, 0.0]):
+        with pytest.raises(InputError, match="delays are"):
+            saved(OPTIONS, tmp_path / "a.onnx", delays)
+
+
 @pytest.mark.parametrize("name", PRETRAINED)
 def test_the_pretrained_networks_are_torchs_within_a_ten_thousandth(name: str, tmp_path: Path) -> None:
     model, card = checkpoint.load(pretrained(name))
@@ -258,7 +295,13 @@ class TestCommandLine:
         ("arguments", "message"),
         [
             (("--step", 0.0000625), "give --max-delay, too"),
-            (("--max-delay", 0.001, "--step", 0.00001), r"the step is 1e-05 s; tiny has one of 6\.25e-05 s"),
+            (
+                ("--max-delay", 0.001, "--step", 0.00001),
+                r"the step is 1e-05 s; tiny has one of 6\.25e-05 s, and can be",
+            ),
+            (("--max-delay", 0.001, "--step", 0.000001), "whole fractions down to 1/16"),
+            (("--max-delay", 0.001, "--step", -0.0000625), "the step is -6.25e-05 s"),
+            (("--max-delay", 0.0079, "--step", 0.00025), r"tiny can look for 0 to 0\.00775 s, 0\.00025 s apart"),
             (("--max-delay", 0.009), r"tiny can look for 0 to 0\.0079375 s"),
             (("--max-delay", -1), "the largest delay is -1 s"),
             (("--out", "a.bin"), "its suffix is to be .onnx"),
@@ -268,6 +311,13 @@ class TestCommandLine:
         source = save_steered(tmp_path, as_trained(OPTIONS))
         with pytest.raises(InputError, match=message):
             self.invoke(source, *(() if "--out" in arguments else ("--out", tmp_path / "a.onnx")), *arguments)
+
+    def test_a_folder_that_cannot_be_made_is_named(self, tmp_path: Path) -> None:
+        source = save_steered(tmp_path, as_trained(OPTIONS))
+        (tmp_path / "file").write_text("")
+        for inside in ("a.onnx", "deeper/a.onnx"):
+            with pytest.raises(InputError, match=f"cannot write .*file/{inside}: part of .*file.* is no folder"):
+                self.invoke(source, "--out", tmp_path / "file" / inside)
 
     def test_other_sources_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="there is no network 'nothing': give general"):

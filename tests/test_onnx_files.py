@@ -42,8 +42,40 @@ class TestAsAMethod:
         assert model.card.delays == tuple(range(-32, 33))
         (curve,) = self.answers(files[1], max_delay=0.001)
         assert curve.shape[1] == 33
-        with pytest.raises(InputError, match=r"knows delays up to 2\.00 ms, not 3\.00 ms"):
+        with pytest.raises(InputError, match=r"was exported for delays up to 2\.00 ms, not 3\.00 ms: export it again"):
             self.answers(files[1], max_delay=0.003)
+
+    def test_a_finer_step_answers_as_the_network_does_but_is_not_calibrated(
+        self, files: tuple[Path, Path], tmp_path: Path
+    ) -> None:
+        card, arrays = read(pretrained("general-small"))
+        fine, one = tmp_path / "fine.onnx", tmp_path / "one.onnx"
+        standalone.export(card, arrays, fine, standalone.frozen_delays(card, 0.0015, 1 / 48000))
+        sound = samples.path("talkers-2ch")
+        known, found = (DelayEstimator(path, max_delay=0.0015)(sound, end=4.0) for path in (files[1], fine))
+        assert known.calibrated
+        assert not found.calibrated
+        sure = known.confidence > 0.8
+        assert sure.sum() > 20
+        np.testing.assert_allclose(found.delay_samples[sure], known.delay_samples[sure], atol=1)
+        assert abs(np.median(found.delay_samples[sure] - known.delay_samples[sure])) < 0.1
+        standalone.export(card, arrays, one, standalone.frozen_delays(card, 0))
+        with pytest.raises(InputError, match=r"was exported for delays up to 0\.00 ms, not 1\.50 ms"):
+            DelayEstimator(one, max_delay=0.0015)(sound, end=1.0)
+
+    def test_a_finer_step_is_not_more_exact(self, files: tuple[Path, Path], tmp_path: Path) -> None:
+        card, arrays = read(pretrained("general-small"))
+        standalone.export(card, arrays, tmp_path / "half.onnx", standalone.frozen_delays(card, 0.002, 1 / 32000))
+        rng, count = np.random.default_rng(0), 8 * 16000
+        sound = rng.standard_normal(count)
+        later = np.fft.irfft(np.fft.rfft(sound) * np.exp(-2j * np.pi * np.fft.rfftfreq(count) * 7.37), count)
+        both = 0.1 * np.stack([later, sound]) + 0.01 * rng.standard_normal((2, count))
+        own, half = (
+            np.sqrt(np.mean((DelayEstimator(path, max_delay=0.0015)(both, 16000).delay_samples - 7.37) ** 2))
+            for path in (files[1], tmp_path / "half.onnx")
+        )
+        assert own < 0.06
+        assert half > 1.5 * own
 
     def test_what_a_file_cannot_do_is_said(self, files: tuple[Path, Path]) -> None:
         sound = 0.1 * np.random.default_rng(0).standard_normal((2, 8000))

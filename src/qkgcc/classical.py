@@ -17,6 +17,10 @@ TAPER = 0.03
 the same place: an event at delay 0 with all frequencies, which PHAT lets count as much as all else. What it is worth is
 in docs/general.md: `phat` against `gcc-phat`."""
 
+_TOGETHER = (
+    4  # frames, whose segments stay in a core's cache; many more, and every batch is memory from the system anew
+)
+
 
 @dataclass(frozen=True)
 class Classical:
@@ -43,6 +47,12 @@ class Classical:
         return np.arange(-self.max_lag, self.max_lag + 1, dtype=np.float64)
 
     def evidence(self, frames: npt.NDArray[np.floating[Any]]) -> tuple[npt.NDArray[Any], ...]:
+        if len(frames) <= _TOGETHER:
+            return self._evidence(frames)
+        parts = [self._evidence(frames[i : i + _TOGETHER]) for i in range(0, len(frames), _TOGETHER)]
+        return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+
+    def _evidence(self, frames: npt.NDArray[np.floating[Any]]) -> tuple[npt.NDArray[Any], ...]:
         # A constant offset would be a source of its own, at delay 0.
         centred = frames - frames.mean(axis=-1, keepdims=True)
         if self.taper:

@@ -68,7 +68,7 @@ def support(
     reach = min(max_lag, circular.shape[-1] // 2 - 1)
     values = gcc.curve(circular, reach)
     lags = np.arange(-reach, reach + 1)
-    near = np.abs(lags - np.round(delay)[:, None]) <= max(1, round(TOLERANCE * sample_rate))
+    near = np.abs(lags - np.rint(delay)[:, None]) <= max(1, round(TOLERANCE * sample_rate))
     at = np.where(near, values, -1.0).max(axis=-1)
     away = np.where(near, 0.0, values).max(axis=-1)
     low, high = _limits(sample_rate, band)
@@ -84,7 +84,8 @@ def confidence_of(at: npt.NDArray[Any], away: npt.NDArray[Any]) -> npt.NDArray[n
 
 def ambiguity_cap(at: npt.NDArray[Any], away: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """The most that a delay with a rival deserves."""
-    return np.asarray(1 - 2 / 3 * np.clip(away / np.maximum(at, 1e-6), 0, 1) ** 8)
+    rivalry = np.minimum(np.maximum(away / np.maximum(at, 1e-6), 0), 1)
+    return np.asarray(1 - 2 / 3 * rivalry**8)
 
 
 def coherence_confidence(

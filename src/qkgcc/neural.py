@@ -197,11 +197,12 @@ class Network:
 
     @property
     def calibrated(self) -> bool:
-        """For what the curves were made for: the trained frame and range, the card's own decoder, and no less of the
-        band than the lowest of their rates has."""
+        """For what the curves were made for: the trained frame, range and step, the card's own decoder, and no less of
+        the band than the lowest of their rates has."""
         curves = Curves.of_card(self.card.metrics)
         enough = bool(curves) and self.band >= min(one.rate for one in curves) / 2
         as_made = self.frame == self.card.frame and self.trust == 1 and not self.symmetric
+        as_made = as_made and self.model.step == float(self.card.options.get("step", 1.0))
         return enough and as_made and self.decoder == self.card.metrics.get("decoder", "argmax")
 
     @cached_property
@@ -246,12 +247,18 @@ class Network:
         return replace(self, frame=round(frame * rate))
 
     def _cut_to(self, max_delay: float) -> Network:
-        """Of the trained delays, those that are possible."""
-        rate, furthest = self.sample_rate, round(max_delay * self.sample_rate)
-        if furthest > np.abs(self.lags).max():
+        """Of the delays that it knows, trained or frozen in its file, those that are possible."""
+        rate, furthest, most = self.sample_rate, round(max_delay * self.sample_rate), float(np.abs(self.lags).max())
+        if furthest > most and max_delay * rate > most:
+            known, asked = f"{1000 * most / rate:.2f} ms", f"{1000 * max_delay:.2f} ms"
+            if self.card.architecture == "steered":
+                raise InputError(
+                    f"{self.card.name} was exported for delays up to {known}, not {asked}: export it again with "
+                    f"--max-delay {max_delay:.6g}, give a smaller spacing, or use the network's name"
+                )
             raise InputError(
-                f"{self.card.name} knows delays up to {1000 * np.abs(self.lags).max() / rate:.2f} ms, not "
-                f"{1000 * max_delay:.2f} ms: give the spacing it was trained for, or use phat"
+                f"{self.card.name} knows delays up to {known}, not {asked}: give the spacing it was trained for, or "
+                "use phat"
             )
         lags = self.lags[np.abs(self.lags) <= max(1, furthest)]
         return replace(self, limit=float(lags.max()), candidates=lags, lags=lags)

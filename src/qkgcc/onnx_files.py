@@ -107,18 +107,14 @@ class StandaloneModel:
         try:
             (output,) = self.session.get_outputs()
             seconds = np.array(json.loads(metadata[DELAYS_KEY]), dtype=np.float64)
-            self.card = dataclasses.replace(card, delays=np.round(seconds * card.sample_rate, 6).tolist())
+            self.card = dataclasses.replace(card, delays=np.round(seconds * card.sample_rate, 9).tolist())
+            self.step = round(float(metadata["step"]) * card.sample_rate, 9)
             fits = inputs["frames"][1:] == [2, card.frame]
             fits = fits and (self.any_delay or output.shape[1:] == [len(seconds)])
         except (KeyError, ValueError):
             fits = False
         if not fits:
             raise InputError(f"{path}: the network is not the one that its card describes; another version of qkgcc?")
-
-    @property
-    def step(self) -> float:
-        """Samples between candidate delays."""
-        return float(self.card.options.get("step", 1.0))
 
     def logits(
         self,

@@ -24,7 +24,8 @@ def export(
         float | None, typer.Option(help="Seconds: freeze the delays, from minus to plus this; no input `delays`.")
     ] = None,
     step: Annotated[
-        float | None, typer.Option(help="Seconds between frozen delays; there is one to choose, the network's own.")
+        float | None,
+        typer.Option(help="Seconds between frozen delays: the network's step, a whole fraction or multiple of it."),
     ] = None,
 ) -> None:
     """Write a network as ONNX: `frames` (batch, 2, n) and `delays` (L,) in seconds in, `logits` (batch, L) out.
@@ -40,6 +41,8 @@ def export(
     * `qkgcc export general --out model.onnx`
 
     * `qkgcc export general-small --out small.onnx --max-delay 0.00146`  (0.5 m between the microphones)
+
+    * `qkgcc export general --out fine.onnx --max-delay 0.00146 --step 0.00003125`  (every half sample at 16 kHz)
 
     * `qkgcc export checkpoints/qkgcc-0.safetensors --out paper.onnx`
     """

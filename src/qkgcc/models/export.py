@@ -4,6 +4,8 @@
     steering  (2 rows, lags + 2 spare)      what steers evidence to each candidate delay, `qkgcc.steering`
     ->  logits (batch, lags)
 
+Evidence is computed once; any number of grids of delays can be steered to from it.
+
 `qkgcc.models.standalone` writes what stands before and behind. The weights are folded (`qkgcc.inference.folding`), so
 what is left here is what depends on the frame. Every bin is taken to hold sound: a graph cannot know the rate that a
 recording had before it was resampled. The nodes are standard ones of opset 20.
@@ -23,8 +25,8 @@ _FEW = 2  # offsets to each side, up to which a product for each is quicker than
 _TILE = 32  # bins
 
 
-def steered(build: Graph, shape: Shape, net: Folded, spectra: str, steering: str) -> str:
-    """Logits of a steered network. Shape: (batch, lags)"""
+def evidence(build: Graph, shape: Shape, net: Folded, spectra: str) -> str:
+    """What a steered network knows before it is asked for any delay. Shape: (batch, maps, 2 rows)"""
     x = _pooled(build, _correlation(build, shape, net, spectra), shape)
     local = build.add("Gelu", _convolved(build, x, net.local))
     if shape.blocks:
@@ -32,10 +34,15 @@ def steered(build: Graph, shape: Shape, net: Folded, spectra: str, steering: str
         own = _convolved(build, local, net.mix)
         local = build.add("Gelu", build.add("Add", own, _surroundings(build, shape, net, local)))
     gate = build.add("Unsqueeze", _softplus(build, _convolved(build, local, net.gate)), [2])
-    evidence = build.add("Conv", x, net.evidence.weight)
-    evidence = build.reshape(evidence, 0, shape.maps, 2, -1, shape.rows)  # real and imaginary parts of each map
-    weighted = build.add("ReduceSum", build.add("Mul", evidence, gate), [3], keepdims=0)
-    delays = build.add("MatMul", build.reshape(weighted, 0, shape.maps, 2 * shape.rows), steering)
+    found = build.add("Conv", x, net.evidence.weight)
+    found = build.reshape(found, 0, shape.maps, 2, -1, shape.rows)  # real and imaginary parts of each map
+    weighted = build.add("ReduceSum", build.add("Mul", found, gate), [3], keepdims=0)
+    return build.reshape(weighted, 0, shape.maps, 2 * shape.rows)
+
+
+def steered(build: Graph, net: Folded, evidence: str, steering: str) -> str:
+    """Logits of the delays that evidence is steered to. Shape: (batch, maps, 2 rows) -> (batch, lags)"""
+    delays = build.add("MatMul", evidence, steering)
     for layer in (net.first, net.second):
         delays = build.add("Gelu", _along_delays(build, delays, layer))
     return build.add("Squeeze", _along_delays(build, delays, net.last), [1])

@@ -15,7 +15,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from qkgcc.card import DIGEST_KEY
-from qkgcc.files import write_whole
+from qkgcc.errors import InputError
+from qkgcc.files import shown, write_whole
 from qkgcc.onnx_files import NO_DIGEST
 
 OPSET = 20
@@ -82,5 +83,10 @@ def save(graph: onnx.GraphProto, metadata: Mapping[str, str], path: Path) -> Non
     onnx.checker.check_model(proto, full_check=True)
     content = proto.SerializeToString(deterministic=True)
     content = content.replace(NO_DIGEST.encode(), hashlib.sha256(content).hexdigest().encode())
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"cannot write {shown(path)}: part of {shown(path.parent)} is no folder but a file") from None
+    except OSError as error:
+        raise InputError(f"cannot write {shown(path)}: {error.strerror or error}") from None
     write_whole(path, lambda target: target.write_bytes(content))
