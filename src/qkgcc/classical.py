@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc import gcc
-from qkgcc.confidence import coherence_confidence, coherence_spectrum
+from qkgcc.confidence import coherence_confidence, coherence_cross, coherence_segments
 from qkgcc.decoding import Decoded
 from qkgcc.peaks import find_peak
 
@@ -42,21 +42,28 @@ class Classical:
     def lags(self) -> npt.NDArray[np.float64]:
         return np.arange(-self.max_lag, self.max_lag + 1, dtype=np.float64)
 
-    def evidence(self, frames: npt.NDArray[np.floating[Any]]) -> tuple[npt.NDArray[Any], ...]:
+    def of_channels(self, frames: npt.NDArray[np.floating[Any]]) -> tuple[gcc.Spectra, gcc.Spectra]:
+        """Spectra for the weighting and for the coherence. Every weighting is indifferent to the gain of a channel."""
+        frames = _by_a_power_of_two(frames)
         # A constant offset would be a source of its own, at delay 0.
         centred = frames - frames.mean(axis=-1, keepdims=True)
         if self.taper:
             centred = centred * taper(frames.shape[-1], self.taper)
-        weighted = gcc.weighted_spectrum(
-            centred,
-            self.weighting,
-            max_lag=self.max_lag,
-            beta=self.beta,
-            band=self.band,
-            sample_rate=self.sample_rate,
-        )
-        coherence = coherence_spectrum(centred, max_lag=self.max_lag, sample_rate=self.sample_rate, band=self.band)
-        return weighted, coherence
+        if self.weighting in gcc.AVERAGED:
+            gcc.segment_length(frames.shape[-1], self.max_lag)  # refuses frames that are too short
+        segments = coherence_segments(centred, max_lag=self.max_lag)
+        return segments if self.weighting in gcc.AVERAGED else gcc.whole_spectra(centred), segments
+
+    def evidence(
+        self, frames: npt.NDArray[np.floating[Any]], channels: tuple[Any, Any] | None = None
+    ) -> tuple[npt.NDArray[Any], ...]:
+        if channels is None:
+            both = self.of_channels(frames)
+            channels = tuple(one.channel(0) for one in both), tuple(one.channel(1) for one in both)
+        (first, first_segments), (second, second_segments) = channels
+        rate, band = self.sample_rate, self.band
+        weighted = gcc.weighted_cross(first, second, self.weighting, beta=self.beta, band=band, sample_rate=rate)
+        return weighted, coherence_cross(first_segments, second_segments, sample_rate=rate, band=band)
 
     def decode(self, evidence: tuple[npt.NDArray[Any], ...]) -> Decoded:
         weighted, coherence = evidence
@@ -81,6 +88,15 @@ class Classical:
         ahead: float = 0.0,
     ) -> npt.NDArray[Any]:
         return confidence[wanted or slice(None)]
+
+
+def _by_a_power_of_two(frames: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
+    """Channels whose largest sample is between 1/2 and 1, no digit of them changed. Shape: (batch, channels, n) -> same
+
+    Coherence takes the fourth power of a spectrum: for float32, 32-bit numbers that nobody has scaled are too large.
+    """
+    _, exponent = np.frexp(np.abs(frames).max(axis=-1, keepdims=True))
+    return np.asarray(np.ldexp(frames, -exponent))
 
 
 @lru_cache(maxsize=8)

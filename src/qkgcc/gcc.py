@@ -26,7 +26,7 @@ C. H. Knapp, G. C. Carter, "The generalized correlation method for estimation of
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -108,7 +108,6 @@ def weighted_spectrum(
         segment: samples in a Welch segment of roth, scot and ml; by default `segment_length` chooses it.
     Shape: (..., 2, n) -> (..., F), F = K / 2 + 1
     """
-    xp = array_namespace(frames)
     if not 1 <= max_lag <= frames.shape[-1] // 2:
         raise InputError(
             f"lags up to {max_lag} samples do not fit frames of {frames.shape[-1]}: expected 1 to half a frame "
@@ -117,10 +116,59 @@ def weighted_spectrum(
     if weighting not in WEIGHTINGS:
         raise InputError(f"unknown weighting {weighting!r}; known are {', '.join(WEIGHTINGS)}")
     if weighting in AVERAGED:
-        g11, g22, cross = averaged_spectra(frames, segment or segment_length(frames.shape[-1], max_lag))
+        both = averaged_spectra(frames, segment or segment_length(frames.shape[-1], max_lag))
     else:
-        spectra = _rfft(xp, frames, 2 * scipy.fft.next_fast_len(frames.shape[-1], real=True))
-        cross = _cross(xp, spectra[..., 0, :], spectra[..., 1, :])
+        both = whole_spectra(frames)
+    return weighted_cross(both.channel(0), both.channel(1), weighting, beta=beta, band=band, sample_rate=sample_rate)
+
+
+class Spectra(NamedTuple):
+    """What channels need alone, whatever pairs they are in. The axis of the channels is not there after `channel`."""
+
+    bins: Array
+    """(..., channels, F) of whole frames, or (..., channels, segments, F)"""
+    power: Array | None
+    """(..., channels, F) averaged over the segments; None of whole frames"""
+
+    def channel(self, number: int) -> "Spectra":
+        if self.power is None:
+            return Spectra(self.bins[..., number, :], None)
+        return Spectra(self.bins[..., number, :, :], self.power[..., number, :])
+
+    def of_frames(self, chosen: Array) -> "Spectra":
+        return Spectra(self.bins[chosen], None if self.power is None else self.power[chosen])
+
+
+def whole_spectra(frames: Array) -> Spectra:
+    """For the weightings that are not `AVERAGED`. Shape: (..., channels, n)"""
+    length = 2 * scipy.fft.next_fast_len(frames.shape[-1], real=True)
+    return Spectra(_rfft(array_namespace(frames), frames, length), None)
+
+
+def averaged_spectra(frames: Array, segment: int) -> Spectra:
+    """Welch: Hann segments, three quarters overlapped. Shape: (..., channels, n)"""
+    xp = array_namespace(frames)
+    starts = np.arange(0, frames.shape[-1] - segment + 1, max(1, segment // 4))
+    index = xp.asarray(starts[:, None] + np.arange(segment), device=device(frames))
+    window = xp.asarray(_hann(segment), dtype=frames.dtype, device=device(frames))
+    bins = _rfft(xp, frames[..., index] * window, 2 * scipy.fft.next_fast_len(segment, real=True))
+    return Spectra(bins, xp.mean(xp.real(bins) ** 2 + xp.imag(bins) ** 2, axis=-2))
+
+
+def weighted_cross(
+    first: Spectra,
+    second: Spectra,
+    weighting: str,
+    *,
+    beta: float = BETA,
+    band: tuple[float, float] | None = None,
+    sample_rate: float | None = None,
+) -> Array:
+    """`weighted_spectrum` of two channels, which may have gains of their own. Shape: (..., F)"""
+    xp = array_namespace(first.bins)
+    cross, g11, g22 = _cross(xp, first.bins, second.bins), first.power, second.power
+    if g11 is not None:
+        cross = xp.mean(cross, axis=-2)
     magnitude = xp.abs(cross)
     if weighting == "cc":
         weight = xp.ones_like(magnitude)
@@ -146,22 +194,6 @@ def weighted_spectrum(
     total = _two_sided_sum(xp, magnitude * weight)
     # A silent frame has no weights to scale by; its spectrum stays 0.
     return _weighted(cross, weight * (length / xp.where(total > 0, total, xp.ones_like(total))))
-
-
-def averaged_spectra(frames: Array, segment: int) -> tuple[Array, Array, Array]:
-    """Welch auto-spectra G11, G22 and cross-spectrum G12: Hann segments, three quarters overlapped.
-
-    Shape: (..., 2, n) -> three of (..., F)
-    """
-    xp = array_namespace(frames)
-    starts = np.arange(0, frames.shape[-1] - segment + 1, max(1, segment // 4))
-    index = xp.asarray(starts[:, None] + np.arange(segment), device=device(frames))
-    window = xp.asarray(_hann(segment), dtype=frames.dtype, device=device(frames))
-    spectra = _rfft(xp, frames[..., index] * window, 2 * scipy.fft.next_fast_len(segment, real=True))
-    first, second = spectra[..., 0, :, :], spectra[..., 1, :, :]
-    g11 = xp.mean(xp.real(first) ** 2 + xp.imag(first) ** 2, axis=-2)
-    g22 = xp.mean(xp.real(second) ** 2 + xp.imag(second) ** 2, axis=-2)
-    return g11, g22, xp.mean(_cross(xp, first, second), axis=-2)
 
 
 def segment_length(frame: int, max_lag: int) -> int:

@@ -287,7 +287,10 @@ class Network:
             remark=remark if beyond else None,
         )
 
-    def evidence(self, frames: Frames) -> tuple[npt.NDArray[Any], ...]:
+    def of_channels(self, frames: Frames) -> None:
+        """Nothing: a network hears both channels at the level of the pair, and sees how loud each bin is."""
+
+    def evidence(self, frames: Frames, channels: None = None) -> tuple[npt.NDArray[Any], ...]:
         given = self._scaled(frames)
         logits = self.model.logits(given, self.bins, self.candidates).astype(np.float64)
         if self.symmetric:

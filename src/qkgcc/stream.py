@@ -108,7 +108,7 @@ class DelayStream:
         if not samples.shape[1]:
             return self._answer(self._pipeline.none)
         pipeline = self._pipeline.copy()
-        rows = pipeline.push(samples)  # if that is interrupted, the stream is as it was
+        (rows,) = pipeline.push(samples)  # if that is interrupted, the stream is as it was
         self._pipeline, self._dtype = pipeline, np.asarray(block).dtype.newbyteorder("=")
         self._samples += samples.shape[1]
         return self._answer(rows)
@@ -117,17 +117,17 @@ class DelayStream:
         """The frames that were waited for: the stream ends here, as a recording does, and only `reset` goes on."""
         self._check_open()
         pipeline = self._pipeline.copy()
-        rows = pipeline.flush()
+        (rows,) = pipeline.flush()
         self._pipeline, self._ended = pipeline, True
         return self._answer(rows)
 
     def _answer(self, rows: Judged) -> DelayEstimate:
-        seen = self._pipeline.total.frames
+        seen = self._pipeline.totals[0].frames
         before, nothing = self._nothing
         if nothing is not None and before == seen and not len(rows.delay):
             return nothing  # most blocks complete no frame
         self._recent = Judged.joined([self._recent, rows]).part(slice(-RECENT, None))
-        answer = self.estimator.answer(self._pipeline, rows, self._recent, "the stream", (0, 1), self.sample_rate)
+        answer = self.estimator.answer(self._pipeline, 0, rows, self._recent, "the stream", (0, 1), self.sample_rate)
         if not len(rows.delay):
             self._nothing = seen, answer
         return answer
