@@ -62,7 +62,7 @@ class DelayEstimator:
         smoothing: smooth the posterior of a network over time (`qkgcc.smoothing`), with what comes up to so many
             seconds after a frame; 0 takes only what came before. The confidence is then the model's own, uncalibrated.
         threads: that share the frames of a recording, where the method is a network; by default one for each core. The
-            answer is the same with any number, to the bit.
+            answer is the same with any number, to the bit, but for networks that torch runs.
         speed_of_sound: metres per second.
 
     >>> rng = np.random.default_rng(0)

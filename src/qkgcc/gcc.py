@@ -127,7 +127,7 @@ class Spectra(NamedTuple):
 
     bins: Array
     """(..., channels, F) of whole frames, or (..., channels, segments, F)"""
-    power: Array | None
+    power: Array
     """(..., channels, F) averaged over the segments; None of whole frames"""
 
     def channel(self, number: int) -> "Spectra":

@@ -2,8 +2,9 @@
 
     block -> (resample) -> frames -> evidence -> frames that know of each other -> finished frames
 
-All pairs of channels go through it together: what is before the evidence is done once for each channel. Every part keeps what it still needs of the past and replaces it at each step, never changing an array in place: a
-shallow copy of the parts is a copy of the whole state. However blocks are cut, frames are the same to the bit.
+All pairs of channels go through it together: what comes before the evidence is done once for each channel. Every part
+keeps what it still needs of the past and replaces it at each step, never changing an array in place: a shallow copy of
+the parts is a copy of the whole state. However blocks are cut, frames are the same to the bit.
 """
 
 import copy
@@ -143,9 +144,7 @@ class Pipeline:
             first = self.totals[0].frames
             times = centres(self.method, self._hop, first, first + len(frames), self._start)
             judged = judge(self.method, frames, times, self.pairs, self._levels)
-            for (rows, evidence), total, over, done in zip(
-                judged, self.totals, self._over_time, finished, strict=True
-            ):
+            for (rows, evidence), total, over, done in zip(judged, self.totals, self._over_time, finished, strict=True):
                 total.add(rows, evidence)
                 done.append(over.push(rows))
         return [Judged.joined(done) if done else self.none for done in finished]

@@ -50,6 +50,10 @@ class DelayStream:
         if not number or not 0 <= lookahead <= 1:
             given = f"{lookahead:g}" if number else repr(lookahead)
             raise InputError(f"the lookahead is {given} s; expected 0 (answer at once) to 1 (all that counts)")
+        if not isinstance(estimator, DelayEstimator):
+            raise InputError(
+                f"a stream takes a DelayEstimator, not {estimator!r}: DelayStream(DelayEstimator(...), sample_rate)"
+            )
         self.estimator = estimator
         self.sample_rate = check_rate(sample_rate)
         self.lookahead = lookahead
@@ -101,7 +105,7 @@ class DelayStream:
         A block that cannot be used is an `InputError`; nothing of it is taken, and the stream goes on with the next.
 
         Args:
-            block: whole numbers or floats, as for an estimator. Shape: (2, n), n may be 0
+            block: whole numbers or floats, as for an estimator. Shape: (2, n), n may be 0, or an empty list
             sample_rate: of the block, if it is known: another one than the stream's is an error.
         """
         samples = self._checked(block, sample_rate)
@@ -142,13 +146,17 @@ class DelayStream:
             given = np.asarray(block)
         except ValueError:  # a list of channels of unequal lengths
             raise InputError("the channels of a block have unequal lengths: give both the same") from None
-        if given.ndim != 2 or given.shape[0] != 2 or given.dtype.kind not in "iuf":
+        if given.shape == (0,):  # `[]`: no samples of no channels
+            given = given.reshape(2, 0)
+        if given.ndim != 2 or given.shape[0] != 2:
             hint = ": transpose it" if given.ndim == 2 and given.shape[1] == 2 else ""
-            raise InputError(
-                f"a block of shape {given.shape}, {given.dtype}; a stream takes 2 channels, shape (2, samples){hint}"
-            )
+            raise InputError(f"a block of shape {given.shape}; a stream takes 2 channels, shape (2, samples){hint}")
+        if not given.size:
+            return np.empty((2, 0))
+        if given.dtype.kind not in "iuf":
+            raise InputError(f"a block of {given.dtype}; a stream takes samples that are whole numbers or floats")
         given = given.astype(given.dtype.newbyteorder("="), copy=False)
-        if self._dtype is not None and given.dtype != self._dtype and given.size:  # nothing is of no type
+        if self._dtype is not None and given.dtype != self._dtype:
             floats = given.dtype.kind == self._dtype.kind == "f"
             why = "frames are computed in the type they come in" if floats else "full scales may differ"
             raise InputError(f"a block of {given.dtype} in a stream of {self._dtype}: {why}, convert it")
