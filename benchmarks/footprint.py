@@ -6,6 +6,7 @@ Every figure is of processes of their own, one thread each. Where a figure canno
 sizes of wheels), the row says so.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -78,14 +79,15 @@ def recording(path: Path, minutes: int) -> None:
             file.write(np.stack([sound[:-5], sound[5:]], axis=1) + 0.03 * rng.standard_normal((60 * RATE, 2)))
 
 
-def peak_memory(minutes: int) -> float:
+def peak_memory(minutes: int, *options: str, ending: str = "csv") -> float:
     """MB that `qkgcc estimate --out` has in memory at most for a recording, without a spacing: all 193 delays."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "recording.wav"
         recording(path, minutes)
-        options = ["--out", str(Path(folder) / "out"), "--hop", str(HOP / RATE), "--threads", "1"]
-        said = alone("-c", _ESTIMATE, "estimate", str(path), *options)
-        frames = len((Path(folder) / "out" / "recording.wav.csv").read_text().splitlines()) - 1
+        general = ["--out", str(Path(folder) / "out"), "--hop", str(HOP / RATE), "--threads", "1", "--format", ending]
+        said = alone("-c", _ESTIMATE, "estimate", str(path), *general, *options)
+        text = (Path(folder) / "out" / f"recording.wav.{ending}").read_text()
+        frames = len(text.splitlines()) - 1 if ending == "csv" else len(json.loads(text)["times"])
     assert frames == (60 * minutes * RATE - 2048) // HOP + 1
     return 1024 * int(re.findall(r"VmHWM:\s+(\d+) kB", said)[0]) / 1e6
 
@@ -148,12 +150,14 @@ def main() -> None:
             "300 MB",
             "200 MB",
         ),
+        row("the same as JSON", f"{peak_memory(60, ending='json'):.0f} MB", "300 MB", "200 MB"),
+        row("the same as JSON with --curve", f"{peak_memory(60, '--curve', ending='json'):.0f} MB", "300 MB"),
         *download_rows(),
     ]
     notes = [
         f"`general`, one thread. Start: median of {STARTS} processes, from their start to their end. Memory: the most "
-        "that `qkgcc estimate hour.wav --out FOLDER` has resident, from the file to the CSV, without a spacing (193 "
-        "delays). Download: sizes of wheels as pip fetches them for this machine."
+        "that `qkgcc estimate hour.wav --out FOLDER` has resident, from the file to the CSV or JSON, without a spacing "
+        "(193 delays). Download: sizes of wheels as pip fetches them for this machine."
     ]
     write("footprint", "What the package takes", "python -m benchmarks.footprint", list(rows[0]), rows, notes)
 

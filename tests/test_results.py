@@ -4,6 +4,7 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from qkgcc import DelayEstimate, DelayEstimator, InputError
@@ -33,6 +34,19 @@ def test_json_is_one_object_with_the_names_of_the_fields(answer: DelayEstimate) 
     assert record["summary"]["delay_samples"] == pytest.approx(4, abs=0.05)
     assert "\n" not in answer.to_json()
     assert "curve" not in json.loads(answer.to_json(curve=False))
+
+
+def test_json_in_pieces_is_what_the_json_module_writes() -> None:
+    x = 0.1 * delayed_noise(4, 5 * 16000)[0]
+    x[:, 16000:40000] = 0
+    for options in ({"method": "general-small", "max_sources": 2}, {"method": "phat", "spacing": 0.3}):
+        answer = DelayEstimator(**options)(x, 16000)  # type: ignore[arg-type]
+        pieces = list(answer.json_pieces())
+        assert max(map(len, pieces)) < 50_000
+        record = json.loads(answer.to_json())
+        assert "".join(pieces) == answer.to_json() == json.dumps(record, allow_nan=False)
+        assert len(record["curve"]) == len(answer.curve)
+        np.testing.assert_allclose(record["curve"], answer.curve, atol=6e-6)
 
 
 def test_no_estimate_is_null_in_json_and_empty_in_csv(answer: DelayEstimate) -> None:

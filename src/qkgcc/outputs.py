@@ -35,8 +35,8 @@ def missing(given: Sequence[Task], file: Path, options: Mapping[str, Any]) -> li
     held = [task for task in given if _holds(task, before["since"])]
     if held and (changed := _changed(before["options"], options)):
         raise InputError(
-            f"{shown(file.parent)} holds {len(held)} of these outputs made with other options ({'; '.join(changed)}): give "
-            "those, or another folder, or leave out --skip-existing to do all of them again"
+            f"{shown(file.parent)} holds {len(held)} of these outputs made with other options ({'; '.join(changed)}): "
+            "give those, or another folder, or leave out --skip-existing to do all of them again"
         )
     kept = set(held)
     return [task for task in given if task not in kept]
