@@ -194,7 +194,7 @@ def test_the_pace_is_of_recordings_and_of_pairs(monkeypatch: pytest.MonkeyPatch)
     pace.proceeds("b", 50.0, 1)  # so far, not that much more
     assert str(pace) == "15 x real time"
     pace.done("b", 60.0, 3)
-    assert str(pace) == "16 x real time (28 x for a pair)"
+    assert str(pace) == "16 x real time, 28 x for one pair"
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@ import csv
 import dataclasses
 import io
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -100,3 +101,14 @@ def test_a_fault_while_writing_leaves_the_old_file_and_nothing_else(
 
 def test_printing_says_the_summary(answer: DelayEstimate) -> None:
     assert "4.00 samples (250 us, 25.4 degrees)" in str(answer)
+
+
+def test_json_of_many_frames_is_written_in_little_memory(answer: DelayEstimate) -> None:
+    curve = np.random.default_rng(0).random((2000, len(answer.lags)), dtype=np.float32)
+    long = dataclasses.replace(answer, curve=curve)
+    tracemalloc.start()
+    written = sum(map(len, long.json_pieces()))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert written > 300_000
+    assert peak < 1_000_000

@@ -37,7 +37,7 @@ def archive(
 
         def show() -> None:
             completed = sum(sizes[task] * share for task, share in shares.items())
-            state = f"{len(done)}/{len(left)}, {pace.hours:.2f} h of audio, {pace}"
+            state = f"{len(done)}/{len(left)}, {pace.hours:.2f} h, {pace}"
             bar.update(line, completed=completed, state=state)
 
         def proceeds(task: Task, share: Share) -> None:

@@ -29,7 +29,7 @@ class Pace:
         elapsed = max(time.monotonic() - self._begun, 1e-6)
         of_pairs = self._done_of_pairs + sum(seconds * pairs for seconds, pairs in self._in_hand.values())
         rate, rate_of_pairs = 3600 * self.hours / elapsed, of_pairs / elapsed
-        each = f" ({_number(rate_of_pairs)} x for a pair)" if rate_of_pairs > 1.01 * rate else ""
+        each = f", {_number(rate_of_pairs)} x for one pair" if rate_of_pairs > 1.01 * rate else ""
         return f"{_number(rate)} x real time{each}"
 
 
