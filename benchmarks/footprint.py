@@ -6,6 +6,7 @@ Every figure is of processes of their own, one thread each. Where a figure canno
 sizes of wheels), the row says so.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -80,14 +81,15 @@ def recording(path: Path, minutes: int) -> None:
             file.write(np.stack([sound[:-5], sound[5:]], axis=1) + 0.03 * rng.standard_normal((60 * RATE, 2)))
 
 
-def peak_memory(minutes: int) -> float:
+def peak_memory(minutes: int, *options: str, ending: str = "csv") -> float:
     """MB that `qkgcc estimate --out` has in memory at most for a recording, without a spacing: all 193 delays."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "recording.wav"
         recording(path, minutes)
-        options = ["--out", str(Path(folder) / "out"), "--hop", str(HOP / RATE), "--threads", "1"]
-        said = alone("-c", _ESTIMATE, "estimate", str(path), *options)
-        frames = len((Path(folder) / "out" / "recording.wav.csv").read_text().splitlines()) - 1
+        general = ["--out", str(Path(folder) / "out"), "--hop", str(HOP / RATE), "--threads", "1", "--format", ending]
+        said = alone("-c", _ESTIMATE, "estimate", str(path), *general, *options)
+        text = (Path(folder) / "out" / f"recording.wav.{ending}").read_text()
+        frames = len(text.splitlines()) - 1 if ending == "csv" else len(json.loads(text)["times"])
     assert frames == (60 * minutes * RATE - 2048) // HOP + 1
     return 1024 * int(re.findall(r"VmHWM:\s+(\d+) kB", said)[0]) / 1e6
 
@@ -140,23 +142,26 @@ def row(what: str, unit: str, measured: float | None) -> dict[str, Any]:
 
 
 def main() -> None:
-    seconds, memory = starts(), peak_memory(60)
+    seconds, memory, as_json = starts(), peak_memory(60), peak_memory(60, ending="json")
     fetched, light = download_rows()
     rows = [
         row("a process that imports, loads and estimates 1 s of stereo", "s", seconds["estimate"]),
         row("of that: Python, NumPy and scipy.fft alone", "s", seconds["libraries"]),
         row(f"peak memory, an hour of stereo at 16 kHz, hop {HOP}", "MB", memory),
+        row("the same as JSON", "MB", as_json),
+        row("the same as JSON with --curve", "MB", peak_memory(60, "--curve", ending="json")),
         *fetched,
     ]
     required = [
         asked.line("import, load and first estimate", "s", seconds["estimate"], 1.0, 0.5),
         asked.line("peak memory, an hour of stereo", "MB", memory, 300.0, 200.0),
+        asked.line("the same as JSON", "MB", as_json, 300.0, 200.0),
         asked.line("light install over NumPy and SciPy", "MB", light, 40.0, 33.0),
     ]
     notes = [
         f"`general`, one thread. Start: median of {STARTS} processes, from their start to their end. Memory: the most "
-        "that `qkgcc estimate hour.wav --out FOLDER` has resident, from the file to the CSV, without a spacing (193 "
-        "delays). Download: sizes of wheels as pip fetches them for this machine."
+        "that `qkgcc estimate hour.wav --out FOLDER` has resident, from the file to the CSV or JSON, without a spacing "
+        "(193 delays). Download: sizes of wheels as pip fetches them for this machine."
     ]
     command = "python -m benchmarks.footprint"
     write("footprint", "What the package takes", command, list(rows[0]), rows, notes, asked=required)

@@ -1,5 +1,6 @@
 """Many recordings, one output each: nothing is lost by a damaged file, an interrupt or a second run."""
 
+import functools
 import json
 import multiprocessing
 import os
@@ -18,8 +19,9 @@ import pytest
 import soundfile
 
 from qkgcc import DelayEstimator, InputError
-from qkgcc.archives import Task, Work, run, tasks
+from qkgcc.archives import Share, Task, Work, run, tasks
 from qkgcc.audio import Recording
+from qkgcc.cli.pace import Pace
 from qkgcc.results import csv_text
 from signals import delayed_noise
 
@@ -50,7 +52,7 @@ def test_an_output_for_each_recording(folder: Path, jobs: int) -> None:
     assert "3 of 4 recordings done (0.00 h, " in done.stderr
     assert "1 failed" in done.stderr
     assert done.stdout == ""
-    found = sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file())
+    found = sorted(path.relative_to(out).as_posix() for path in out.rglob("*.csv"))
     assert found == ["a.wav.csv", "may/a.wav.csv", "may/b.wav.csv"]
     for name in found:
         source = folder / "in" / name.removesuffix(".csv")
@@ -74,6 +76,125 @@ def test_a_second_run_does_the_rest(folder: Path) -> None:
     assert (out / "b.wav.json").exists()
     assert estimate(folder / "in" / "may", "--out", out, "--format", "json").returncode == 0
     assert (out / "a.wav.json").read_text() != "as it was"
+
+
+class TestOutputsThatDoNotHoldAreMadeAgain:
+    @pytest.fixture
+    def again(self, folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+        """Two recordings are done; this does them again but for outputs that hold."""
+        arguments = folder / "in" / "may", "--out", folder / "out", "--method", "phat"
+        assert estimate(*arguments).returncode == 0
+        return lambda *options: estimate(*arguments, "--skip-existing", *options)
+
+    def test_empty_and_older_ones(self, again: Callable[..., subprocess.CompletedProcess[str]], folder: Path) -> None:
+        first, second = (folder / "out" / name for name in ("a.wav.csv", "b.wav.csv"))
+        assert "2 were there already" in again().stderr
+        first.write_text("")
+        assert "1 of 2 recordings done" in again().stderr
+        assert first.read_text() == csv_text([DelayEstimator("phat")(folder / "in" / "may" / "a.wav")])
+        second.write_text("of the recording as it was")
+        os.utime(second, (1e9, 1e9))
+        assert "1 of 2 recordings done" in again().stderr
+        assert second.read_text() == csv_text([DelayEstimator("phat")(folder / "in" / "may" / "b.wav")])
+
+    def test_other_options_are_refused(
+        self, again: Callable[..., subprocess.CompletedProcess[str]], folder: Path
+    ) -> None:
+        before = (folder / "out" / "a.wav.csv").read_text()
+        for options, message in (
+            (("--spacing", 0.2), "spacing was None, is 0.2"),
+            (("--method", "scot"), "method was phat, is scot"),
+            (("--pairs", "1-0"), "pairs was None, is 1-0"),
+            (("--end", 0.5), "end was None, is 0.5"),
+        ):
+            done = again(*options)
+            assert done.returncode == 2
+            assert "holds 2 of these outputs made with other options" in done.stderr
+            assert message in done.stderr
+        assert (folder / "out" / "a.wav.csv").read_text() == before
+        assert again("--threads", 1, "--jobs", 2).returncode == 0  # those change no answer
+
+    def test_what_an_interrupted_run_left_of_other_options(
+        self, again: Callable[..., subprocess.CompletedProcess[str]], folder: Path
+    ) -> None:
+        old = folder / "out" / "b.wav.csv"
+        before = old.read_text()
+        new = "--out", folder / "out", "--method", "scot"
+        assert estimate(folder / "in" / "may" / "a.wav", *new).returncode == 0  # and b not, as after an interrupt
+        assert old.read_text() == before
+        done = estimate(folder / "in" / "may", *new, "--skip-existing")
+        assert "1 of 2 recordings done" in done.stderr
+        assert old.read_text() != before
+
+    def test_outputs_of_unknown_options_are_warned_of(
+        self, again: Callable[..., subprocess.CompletedProcess[str]], folder: Path
+    ) -> None:
+        (folder / "out" / ".qkgcc-csv").unlink()
+        done = again("--method", "scot")
+        assert "does not say with what options its outputs were made" in done.stderr
+        assert "2 were there already" in done.stderr
+        assert "warning" not in again("--method", "scot").stderr
+
+    def test_options_that_cannot_be_are_not_remembered(
+        self, again: Callable[..., subprocess.CompletedProcess[str]], folder: Path
+    ) -> None:
+        assert estimate(folder / "in" / "may", "--out", folder / "out", "--method", "phatt").returncode == 2
+        assert "2 were there already" in again().stderr
+
+
+def test_a_folder_that_cannot_be_written_to_is_said_before_the_work(folder: Path) -> None:
+    for out in (Path("/proc/sys"), Path("/sys/kernel")):
+        if not out.is_dir():
+            pytest.skip("no such folder here")
+        done = estimate(folder / "in", "--out", out, "--method", "phat")
+        assert done.returncode == 2
+        assert f"cannot write into the folder {out}: " in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_json_of_all_pairs_is_an_object_a_line_without_curves_unless_they_are_asked_for(folder: Path) -> None:
+    both = 0.1 * delayed_noise([1.0, 3.0], 16000)
+    soundfile.write(folder / "three.wav", np.stack([*both[0], both[1, 0]], axis=1), 16000)
+    for options, curve in (((), False), (("--curve",), True)):
+        arguments = folder / "three.wav", "--method", "phat", "--pairs", "all", "--format", "json"
+        assert estimate(*arguments, "--out", folder / "out", *options).returncode == 0
+        estimator = DelayEstimator("phat")
+        expected = [estimator(folder / "three.wav", channels=pair) for pair in ((0, 1), (0, 2), (1, 2))]
+        lines = [answer.to_json(curve=curve) + "\n" for answer in expected]
+        assert (folder / "out" / "three.wav.json").read_text() == "".join(lines)
+        assert estimate(*arguments).stdout == "".join(answer.to_json() + "\n" for answer in expected)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_it_is_told_how_far_a_long_recording_is(folder: Path, jobs: int) -> None:
+    sound = 0.1 * delayed_noise(2.0, 45 * 16000)[0]
+    soundfile.write(folder / "long.wav", np.stack([*sound, sound[0]], axis=1), 16000)
+    told: list[tuple[Task, Share]] = []
+    task = Task(folder / "long.wav", folder / "long.csv")
+    work = Work({"method": "phat"}, pairs=functools.partial(three_pairs))
+    (outcome,) = run([task], work, jobs, progress=lambda task, share: told.append((task, share)))
+    assert (outcome.error, outcome.seconds, outcome.pairs) == (None, 45, 3)
+    assert {task for task, _ in told} == {task}
+    assert [share.seconds for _, share in told] == [10, 20, 30, 40, 45]
+    assert [share.done for _, share in told] == pytest.approx([10 / 45, 20 / 45, 30 / 45, 40 / 45, 1])
+    assert {share.pairs for _, share in told} == {3}
+
+
+def three_pairs(recording: Recording) -> list[tuple[int, int]]:
+    return [(0, 1), (0, 2), (1, 2)]
+
+
+def test_the_pace_is_of_recordings_and_of_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 10.0, 10.0, 10.0])
+    monkeypatch.setattr("qkgcc.cli.pace.time.monotonic", lambda: next(clock))
+    pace = Pace()
+    pace.done("a", 100.0, 1)
+    pace.proceeds("b", 20.0, 1)
+    assert str(pace) == "12 x real time"
+    pace.proceeds("b", 50.0, 1)  # so far, not that much more
+    assert str(pace) == "15 x real time"
+    pace.done("b", 60.0, 3)
+    assert str(pace) == "16 x real time, 28 x for one pair"
 
 
 @pytest.fixture
@@ -141,8 +262,8 @@ def test_an_interrupt_leaves_what_is_done_and_nothing_half_done(
     assert before <= len(written) <= before + 2 * jobs  # what was in hand, and a little time on the way
     assert f"{len(written)} of 44 recordings done" in said
     assert "--skip-existing goes on from here" in said
-    assert {path.suffix for path in out.rglob("*") if path.is_file()} == {".csv"}
-    assert not list(out.rglob(".*"))
+    assert {path.suffix for path in out.rglob("[!.]*") if path.is_file()} == {".csv"}
+    assert list(out.rglob(".*")) == [out / ".qkgcc-csv"]
     assert len({len(path.read_text().splitlines()) for path in out.glob("long-*.csv")}) == 1  # each is whole
     for path in sorted((many / "in").glob("long-*.wav"))[len(written) + 2 :]:
         path.unlink()

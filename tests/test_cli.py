@@ -377,3 +377,12 @@ def test_the_command_line_starts_without_what_only_some_commands_need() -> None:
     script = "import sys, qkgcc.cli; print([m for m in ('qkgcc.arrays', 'torch', 'matplotlib') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("raw", [[], ["--raw", "s16le", "--sample-rate", "16000"]])
+def test_a_closed_standard_input_is_one_sentence(raw: list[str]) -> None:
+    command = [sys.executable, "-c", "from qkgcc.cli import main; main()", "estimate", "-", *raw]
+    done = subprocess.run(["sh", "-c", '"$@" <&-', "sh", *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "standard input is closed" in done.stderr
+    assert done.stderr.count("\n") == 1

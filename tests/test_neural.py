@@ -2,16 +2,19 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
 import torch
 
+from networks import steered_card
 from qkgcc import DelayEstimator, InputError
 from qkgcc.card import Card
 from qkgcc.models import checkpoint
 from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
+from qkgcc.neural import Network
 from signals import delayed_noise
 
 OPTIONS = QKGCCOptions(frame=128, dft=256, max_delay=3, width=16, heads=2, radius=2, channels=16, hidden=32)
@@ -152,3 +155,17 @@ def test_what_does_not_fit_the_network_is_said(path: Path, tmp_path: Path) -> No
     damaged.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(InputError, match="damaged"):
         DelayEstimator(damaged)
+
+
+def test_threads_are_those_of_torch_while_it_is_asked(tmp_path: Path) -> None:
+    network: Any = checkpoint.build("ngcc", {"frame": 512, "dft": 512, "channels": 8, "taps": 63})
+    sizes = {"frame": 512, "dft": 512, "delays": network.options.delays}
+    card = steered_card(architecture="ngcc", options=vars(network.options), **sizes)
+    checkpoint.save(network, tmp_path / "torch.safetensors", card)
+    before = torch.get_num_threads()
+    loaded = Network.load(tmp_path / "torch.safetensors", threads=before + 1)
+    seen: list[int] = []
+    loaded.model.network.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))  # type: ignore[attr-defined]
+    loaded.evidence(np.ones((1, 2, 512), np.float32))
+    assert seen == [before + 1]
+    assert torch.get_num_threads() == before

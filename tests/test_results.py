@@ -2,8 +2,10 @@ import csv
 import dataclasses
 import io
 import json
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from qkgcc import DelayEstimate, DelayEstimator, InputError
@@ -33,6 +35,19 @@ def test_json_is_one_object_with_the_names_of_the_fields(answer: DelayEstimate) 
     assert record["summary"]["delay_samples"] == pytest.approx(4, abs=0.05)
     assert "\n" not in answer.to_json()
     assert "curve" not in json.loads(answer.to_json(curve=False))
+
+
+def test_json_in_pieces_is_what_the_json_module_writes() -> None:
+    x = 0.1 * delayed_noise(4, 5 * 16000)[0]
+    x[:, 16000:40000] = 0
+    for options in ({"method": "general-small", "max_sources": 2}, {"method": "phat", "spacing": 0.3}):
+        answer = DelayEstimator(**options)(x, 16000)  # type: ignore[arg-type]
+        pieces = list(answer.json_pieces())
+        assert max(map(len, pieces)) < 50_000
+        record = json.loads(answer.to_json())
+        assert "".join(pieces) == answer.to_json() == json.dumps(record, allow_nan=False)
+        assert len(record["curve"]) == len(answer.curve)
+        np.testing.assert_allclose(record["curve"], answer.curve, atol=6e-6)
 
 
 def test_no_estimate_is_null_in_json_and_empty_in_csv(answer: DelayEstimate) -> None:
@@ -86,3 +101,14 @@ def test_a_fault_while_writing_leaves_the_old_file_and_nothing_else(
 
 def test_printing_says_the_summary(answer: DelayEstimate) -> None:
     assert "4.00 samples (250 us, 25.4 degrees)" in str(answer)
+
+
+def test_json_of_many_frames_is_written_in_little_memory(answer: DelayEstimate) -> None:
+    curve = np.random.default_rng(0).random((2000, len(answer.lags)), dtype=np.float32)
+    long = dataclasses.replace(answer, curve=curve)
+    tracemalloc.start()
+    written = sum(map(len, long.json_pieces()))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert written > 300_000
+    assert peak < 1_000_000

@@ -260,7 +260,10 @@ class TestBadInput:
             (np.array([[0.0, 0.0], [0.0, np.nan]]), None, r"channel 1 holds nan at 0\.500 s"),
             (np.array([[0.0, np.inf], [0.0, 0.0]]), None, r"channel 0 holds inf at 0\.500 s"),
             ([[0.0, 1.0], [0.0]], None, "unequal lengths"),
-            ([["a"], ["b"]], None, "takes 2 channels"),
+            ([["a"], ["b"]], None, "a block of <U1; a stream takes samples that are whole numbers or floats"),
+            (np.zeros((2, 9), np.bool_), None, "a block of bool; a stream takes samples"),
+            (np.zeros((2, 9), np.complex64), None, "a block of complex64; a stream takes samples"),
+            (np.full((2, 9), None), None, "a block of object; a stream takes samples"),
         ],
     )
     def test_a_bad_block_is_named_and_nothing_is_lost(self, block: object, rate: int | None, message: str) -> None:
@@ -276,7 +279,10 @@ class TestBadInput:
 
     def test_an_empty_block_is_no_mistake(self) -> None:
         stream = DelayStream(DelayEstimator("phat"), 16000)
-        assert len(stream.push(np.empty((2, 0))).times) == 0
+        for nothing in (np.empty((2, 0)), [[], []], [], np.empty(0, np.int64), np.empty((2, 0), np.bool_)):
+            assert len(stream.push(nothing).times) == 0
+        with pytest.raises(InputError, match="takes 2 channels"):
+            stream.push(np.empty((3, 0)))
 
     def test_an_interrupt_leaves_the_stream_as_it_was(self, monkeypatch: pytest.MonkeyPatch) -> None:
         x = sound()
@@ -304,6 +310,8 @@ class TestBadInput:
             stream.push(np.ones((2, 9), np.int16))
 
     def test_what_a_stream_cannot_do(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="a stream takes a DelayEstimator, not 'general'"):
+            DelayStream("general", 16000)  # type: ignore[arg-type]
         with pytest.raises(InputError, match=r"the lookahead is 3 s"):
             DelayStream(DelayEstimator("phat"), 16000, lookahead=3)
         with pytest.raises(InputError, match=r"the lookahead is '1' s"):

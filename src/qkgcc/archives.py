@@ -7,19 +7,19 @@ fails does not stop the others: after an interrupt, or when the damaged files ar
 from __future__ import annotations
 
 import functools
+import itertools
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from qkgcc.audio import Recording, open_audio
 from qkgcc.errors import InputError
 from qkgcc.estimate import DelayEstimator
 from qkgcc.files import shown, write_whole
 from qkgcc.interrupts import StopRequest
-from qkgcc.results import DelayEstimate, csv_text
+from qkgcc.results import DelayEstimate, write_csv
 from qkgcc.workers import shared
 
 
@@ -36,11 +36,24 @@ class Task:
     output: Path
 
 
+class Share(NamedTuple):
+    """How far a recording is."""
+
+    done: float
+    """From 0 to 1."""
+    seconds: float
+    """Of audio that are done, of all pairs together: with two of three pairs done, two thirds of the recording."""
+    pairs: int
+    """Of channels."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     task: Task
     seconds: float = 0.0
     """Of audio; 0 where it failed."""
+    pairs: int = 1
+    """Of channels, each of them that long."""
     error: str | None = None
     warnings: tuple[str, ...] = ()
 
@@ -53,7 +66,7 @@ class Work:
     """Arguments of `DelayEstimator`."""
     format: str = "csv"
     """csv: a line a frame; json: an object a line, one for each pair of channels."""
-    curve: bool = True
+    curve: bool = False
     """Whether JSON holds lags and curves."""
     pairs: Callable[[Recording], Sequence[tuple[int, int]]] = first_two
     """Which channels of a recording. To a worker it travels by its name: a function of a module, or a partial one."""
@@ -80,11 +93,22 @@ def tasks(inputs: Sequence[tuple[Path, Path]], folder: Path, format: str) -> lis
     return list({task.output: task for task in made}.values())
 
 
-def run(given: Sequence[Task], work: Work, jobs: int = 1, stop: StopRequest | None = None) -> Iterator[Outcome]:
+def nobody(task: Task, share: Share) -> None:
+    """Hears how far tasks are."""
+
+
+def run(
+    given: Sequence[Task],
+    work: Work,
+    jobs: int = 1,
+    stop: StopRequest | None = None,
+    progress: Callable[[Task, Share], object] = nobody,
+) -> Iterator[Outcome]:
     """Do the tasks, `jobs` at a time, and give their outcomes as they come. Leaving it early stops the workers.
 
     Args:
         stop: when it is asked, the outcomes end early, and there is one for every output that has been written.
+        progress: called with a task as it proceeds, after every ten seconds of its audio or so.
     """
     stop = stop or StopRequest()
     try:
@@ -95,9 +119,9 @@ def run(given: Sequence[Task], work: Work, jobs: int = 1, stop: StopRequest | No
             for task in given:
                 if stop():
                     return
-                yield do(task, stop)
+                yield do(task, stop, functools.partial(progress, task))
             return
-        for task, outcome in shared(given, _begin, (work, jobs), jobs, stop):
+        for task, outcome in shared(given, _begin, (work, jobs), jobs, stop, progress):
             yield outcome or Outcome(task, error=f"{shown(task.source)}: {_DIED}")
     except KeyboardInterrupt:
         if not stop():
@@ -107,32 +131,58 @@ def run(given: Sequence[Task], work: Work, jobs: int = 1, stop: StopRequest | No
 _DIED = "its worker died, perhaps for want of memory: try it again with fewer jobs, and skip what is written already"
 
 
-def _begin(work: Work, jobs: int) -> Callable[[Task, StopRequest], Outcome]:
+def _begin(work: Work, jobs: int) -> Callable[[Task, StopRequest, Callable[[Share], object]], Outcome]:
     """In a worker: what does a task there."""
-    each = max(1, (os.cpu_count() or 1) // jobs)
     options = dict(work.estimator)
-    options["threads"] = options.get("threads") or each
-    estimator = DelayEstimator(**options)
-    if "torch" in sys.modules:
-        import torch
-
-        torch.set_num_threads(each)
-    return functools.partial(_do, work=work, estimator=estimator)
+    options["threads"] = options.get("threads") or max(1, (os.cpu_count() or 1) // jobs)
+    return functools.partial(_do, work=work, estimator=DelayEstimator(**options))
 
 
-def _do(task: Task, stop: StopRequest, *, work: Work, estimator: DelayEstimator) -> Outcome:
+def _do(
+    task: Task, stop: StopRequest, tell: Callable[[Share], object], *, work: Work, estimator: DelayEstimator
+) -> Outcome:
     """Whatever is wrong with one recording is its outcome, and no exception: the others are to be done."""
     name = shown(task.source)
+    warnings: list[str] = []
+    silent: list[str] = []
     try:
         with stop.at_once():
             recording = open_audio(task.source, start=work.start, end=work.end)
+            pairs = work.pairs(recording)
+
+        def answered() -> Iterator[DelayEstimate]:
+            def told(share: float) -> None:
+                tell(Share(share, share * recording.duration, len(pairs)))
+
             curve = work.format == "json" and work.curve
-            answers = [estimator(recording.pick(pair), curve=curve) for pair in work.pairs(recording)]
-            if not any(answer.summary.answered for answer in answers):
+            for answer in estimator.of_pairs(recording, pairs, progress=told, curve=curve):
+                one, two = answer.channels
+                which = f", channels {one} and {two}" if len(pairs) > 1 else ""
+                warnings.extend(f"{answer.source}{which}: {warning}" for warning in answer.warnings)
+                if not answer.summary.answered:
+                    silent.append(f"{name}: channels {one} and {two} are silent, or one of them is")
+                yield answer
+            if len(silent) == len(pairs):
                 raise InputError(f"{name}: the channels are silent, or one of them is: there is no delay to find")
-            text = csv_text(answers) if work.format == "csv" else _json_text(answers, work.curve)
+
+        answers = answered()
+        with stop.at_once():
+            waiting = list(itertools.islice(answers, 1))  # most of the work, before there is a file that a kill leaves
+
+        def write(target: Path) -> None:
+            header = True
+            with stop.at_once(), target.open("w", newline="", encoding="utf-8") as out:
+                while waiting:
+                    if work.format == "csv":
+                        write_csv(out, waiting.pop(), header=header)
+                    else:
+                        out.writelines(waiting.pop().json_pieces(curve=work.curve))
+                        out.write("\n")
+                    header = False
+                    waiting.extend(itertools.islice(answers, 1))
+
         task.output.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(task.output, lambda target: target.write_text(text, newline="", encoding="utf-8"))
+        write_whole(task.output, write)
     except InputError as error:
         return Outcome(task, error=str(error) if str(error).startswith(name) else f"{name}: {error}")
     except OSError as error:
@@ -141,16 +191,4 @@ def _do(task: Task, stop: StopRequest, *, work: Work, estimator: DelayEstimator)
         return Outcome(task, error=f"{name}: there is not enough memory for it; use fewer jobs")
     except Exception as error:
         return Outcome(task, error=f"{name}: {type(error).__name__}: {error}")
-    several = len(answers) > 1
-    warnings = [
-        f"{answer.source}{f', channels {answer.channels[0]} and {answer.channels[1]}' if several else ''}: {warning}"
-        for answer in answers
-        for warning in answer.warnings
-    ]
-    silent = [answer.channels for answer in answers if not answer.summary.answered]
-    warnings += [f"{name}: channels {one} and {two} are silent, or one of them is" for one, two in silent]
-    return Outcome(task, recording.duration, warnings=tuple(warnings))
-
-
-def _json_text(answers: Sequence[DelayEstimate], curve: bool) -> str:
-    return "".join(answer.to_json(curve=curve) + "\n" for answer in answers)
+    return Outcome(task, recording.duration, len(pairs), warnings=(*warnings, *silent))

@@ -211,10 +211,10 @@ class Framer:
         """Those that are complete by now. All of them are to be taken before the next block comes.
 
         Args:
-            batch: frames at a time; by default 32, or fewer where frames are long.
+            batch: frames at a time; by default 32, or fewer where frames are long or channels many.
         Shape: (channels, n) -> batches of (at most `batch`, channels, frame)
         """
-        batch = batch or max(1, min(32, _BATCH_SAMPLES // self.frame))
+        batch = batch or max(1, min(32, 2 * _BATCH_SAMPLES // (self.frame * max(2, len(block)))))
         rest = block if self._rest is None else np.concatenate([self._rest, block], axis=1)
         dropped = min(self._skip, rest.shape[1])
         rest = rest[:, dropped:]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc import gcc
-from qkgcc.confidence import coherence_confidence, coherence_spectrum
+from qkgcc.confidence import coherence_confidence, coherence_cross, coherence_segments
 from qkgcc.decoding import Decoded
 from qkgcc.peaks import find_peak
 
@@ -17,9 +17,7 @@ TAPER = 0.03
 the same place: an event at delay 0 with all frequencies, which PHAT lets count as much as all else. What it is worth is
 in docs/general.md: `phat` against `gcc-phat`."""
 
-_TOGETHER = (
-    4  # frames, whose segments stay in a core's cache; many more, and every batch is memory from the system anew
-)
+_TOGETHER = 4  # frames: their segments stay in a core's cache, and many more are memory from the system, each time anew
 
 
 @dataclass(frozen=True)
@@ -46,27 +44,43 @@ class Classical:
     def lags(self) -> npt.NDArray[np.float64]:
         return np.arange(-self.max_lag, self.max_lag + 1, dtype=np.float64)
 
-    def evidence(self, frames: npt.NDArray[np.floating[Any]]) -> tuple[npt.NDArray[Any], ...]:
-        if len(frames) <= _TOGETHER:
-            return self._evidence(frames)
-        parts = [self._evidence(frames[i : i + _TOGETHER]) for i in range(0, len(frames), _TOGETHER)]
-        return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+    def of_channels(self, frames: npt.NDArray[np.floating[Any]]) -> tuple[gcc.Spectra, gcc.Spectra]:
+        """Spectra for the weighting and for the coherence. Every weighting is indifferent to the gain of a channel."""
+        parts = [self._of_channels(frames[few]) for few in _few_at_a_time(len(frames))]
+        if len(parts) == 1:
+            return parts[0]
+        segments = gcc.Spectra.joined([one for _, one in parts])
+        averaged = self.weighting in gcc.AVERAGED
+        return segments if averaged else gcc.Spectra.joined([one for one, _ in parts]), segments
 
-    def _evidence(self, frames: npt.NDArray[np.floating[Any]]) -> tuple[npt.NDArray[Any], ...]:
+    def _of_channels(self, frames: npt.NDArray[np.floating[Any]]) -> tuple[gcc.Spectra, gcc.Spectra]:
+        frames = _by_a_power_of_two(frames)
         # A constant offset would be a source of its own, at delay 0.
         centred = frames - frames.mean(axis=-1, keepdims=True)
         if self.taper:
             centred = centred * taper(frames.shape[-1], self.taper)
-        weighted = gcc.weighted_spectrum(
-            centred,
-            self.weighting,
-            max_lag=self.max_lag,
-            beta=self.beta,
-            band=self.band,
-            sample_rate=self.sample_rate,
-        )
-        coherence = coherence_spectrum(centred, max_lag=self.max_lag, sample_rate=self.sample_rate, band=self.band)
-        return weighted, coherence
+        if self.weighting in gcc.AVERAGED:
+            gcc.segment_length(frames.shape[-1], self.max_lag)  # refuses frames that are too short
+        segments = coherence_segments(centred, max_lag=self.max_lag)
+        return segments if self.weighting in gcc.AVERAGED else gcc.whole_spectra(centred), segments
+
+    def evidence(
+        self, frames: npt.NDArray[np.floating[Any]], channels: tuple[Any, Any] | None = None
+    ) -> tuple[npt.NDArray[Any], ...]:
+        if channels is None:
+            both = self.of_channels(frames)
+            channels = tuple(one.channel(0) for one in both), tuple(one.channel(1) for one in both)
+        if len(frames) <= _TOGETHER:
+            return self._evidence(*channels)
+        parts = []
+        for few in _few_at_a_time(len(frames)):
+            parts.append(self._evidence(*(tuple(one.of_frames(few) for one in of) for of in channels)))
+        return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+
+    def _evidence(self, first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[npt.NDArray[Any], ...]:
+        rate, band = self.sample_rate, self.band
+        weighted = gcc.weighted_cross(first[0], second[0], self.weighting, beta=self.beta, band=band, sample_rate=rate)
+        return weighted, coherence_cross(first[1], second[1], sample_rate=rate, band=band)
 
     def decode(self, evidence: tuple[npt.NDArray[Any], ...]) -> Decoded:
         weighted, coherence = evidence
@@ -91,6 +105,19 @@ class Classical:
         ahead: float = 0.0,
     ) -> npt.NDArray[Any]:
         return confidence[wanted or slice(None)]
+
+
+def _few_at_a_time(count: int) -> list[slice]:
+    return [slice(first, first + _TOGETHER) for first in range(0, max(1, count), _TOGETHER)]
+
+
+def _by_a_power_of_two(frames: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
+    """Channels whose largest sample is between 1/2 and 1, no digit of them changed. Shape: (batch, channels, n) -> same
+
+    Coherence takes the fourth power of a spectrum: for float32, 32-bit numbers that nobody has scaled are too large.
+    """
+    _, exponent = np.frexp(np.abs(frames).max(axis=-1, keepdims=True))
+    return np.asarray(np.ldexp(frames, -exponent))
 
 
 @lru_cache(maxsize=8)

@@ -43,15 +43,21 @@ def coherence_spectrum(
     band: tuple[float, float] | None = None,
 ) -> npt.NDArray[np.complexfloating[Any, Any]]:
     """Spectrum of the SCOT curve that judges; additive over frames. Shape: (batch, 2, n) -> (batch, F)."""
-    spectrum: npt.NDArray[np.complexfloating[Any, Any]] = gcc.weighted_spectrum(
-        frames,
-        "scot",
-        max_lag=max_lag,
-        band=_limits(sample_rate, band),
-        sample_rate=sample_rate,
-        segment=_segment(frames.shape[-1], max_lag),
-    )
-    return spectrum
+    both = coherence_segments(frames, max_lag=max_lag)
+    return coherence_cross(both.channel(0), both.channel(1), sample_rate=sample_rate, band=band)
+
+
+def coherence_segments(frames: npt.NDArray[np.floating[Any]], *, max_lag: int) -> gcc.Spectra:
+    """What a channel needs alone for that. Shape: (batch, channels, n)"""
+    return gcc.averaged_spectra(frames, _segment(frames.shape[-1], max_lag))
+
+
+def coherence_cross(
+    first: gcc.Spectra, second: gcc.Spectra, *, sample_rate: float, band: tuple[float, float] | None = None
+) -> npt.NDArray[np.complexfloating[Any, Any]]:
+    """`coherence_spectrum` of the segments of two channels."""
+    limits = _limits(sample_rate, band)
+    return np.asarray(gcc.weighted_cross(first, second, "scot", band=limits, sample_rate=sample_rate))
 
 
 def support(

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc import gcc
-from qkgcc.audio import Recording, framed, open_audio, resampled
+from qkgcc.audio import Recording, check_channels, framed, open_audio, resampled
 from qkgcc.classical import Classical
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.decoding import peaks
@@ -37,6 +37,8 @@ NOTABLE = 0.05
 
 LEAST_WEIGHT = 1e-3
 """Probability below which a peak is no source."""
+MOST_CURVES = 1 << 24
+"""Numbers of the curves of several pairs that are kept at a time: 64 MB. One pair has all of its own."""
 MOST_COLUMNS = 1000
 """Moments of an `Explanation`."""
 
@@ -60,7 +62,7 @@ class DelayEstimator:
         smoothing: smooth the posterior of a network over time (`qkgcc.smoothing`), with what comes up to so many
             seconds after a frame; 0 takes only what came before. The confidence is then the model's own, uncalibrated.
         threads: that share the frames of a recording, where the method is a network; by default one for each core. The
-            answer is the same with any number, to the bit.
+            answer is the same with any number, to the bit, but for networks that torch runs.
         speed_of_sound: metres per second.
 
     >>> rng = np.random.default_rng(0)
@@ -154,14 +156,78 @@ class DelayEstimator:
             curve: keep the curve of every frame, which is nearly all of an answer's memory; without, it is (T, 0).
         """
         recording = _opened(source, sample_rate, channels, start, end, other)
+        (answer,) = self.of_pairs(recording, [(0, 1)], progress=progress, curve=curve)
+        return answer
+
+    def of_pairs(
+        self,
+        recording: Recording,
+        pairs: Sequence[tuple[int, int]],
+        *,
+        progress: Callable[[float], object] | None = None,
+        curve: bool = True,
+    ) -> Iterator[DelayEstimate]:
+        """Answers for pairs of a recording's channels, in their order, each as if it were asked for alone.
+
+        A channel is read and resampled once for all of them, or as often as their curves need so that `MOST_CURVES`
+        of them are in memory at a time.
+
+        >>> sound = open_audio(np.random.default_rng(0).standard_normal((3, 16000)), 16000)
+        >>> [answer.channels for answer in DelayEstimator("phat").of_pairs(sound, [(0, 1), (2, 0)])]
+        [(0, 1), (2, 0)]
+        """
+        for pair in pairs:
+            check_channels(recording.name, len(recording.channels), pair)
         method = self.method_at(recording.sample_rate)
-        level = _level(method, recording)
-        pipeline = self.pipeline(method, recording.sample_rate, start=recording.start, level=level)
-        kept = curve or self.max_sources > 1  # whose delays are read from the curves
-        parts = [_kept(pipeline.push(block), kept) for block in _blocks(method, recording, progress)]
-        rows = Judged.joined([*parts, _kept(pipeline.flush(), kept)])
-        first, second = recording.channels
-        return self.answer(pipeline, rows, rows, recording.name, (first, second), recording.sample_rate)
+        frames = recording.duration * method.sample_rate / self._hop(method)
+        together = max(1, int(MOST_CURVES / (frames * len(method.lags)))) if self._keeps(curve) else len(pairs)
+        for first in range(0, len(pairs), max(1, together)):
+            chosen = pairs[first : first + together]
+
+            def told(share: float, first: int = first, count: int = len(chosen)) -> None:
+                if progress is not None:
+                    progress((first + count * share) / len(pairs))
+
+            yield from self._together(method, recording, chosen, told, curve)
+
+    def _together(
+        self,
+        method: Method,
+        recording: Recording,
+        pairs: Sequence[tuple[int, int]],
+        progress: Callable[[float], object],
+        curve: bool,
+    ) -> Iterator[DelayEstimate]:
+        used = sorted({channel for pair in pairs for channel in pair})
+        picked = recording.pick(used)
+        places = [(used.index(one), used.index(two)) for one, two in pairs]
+        levels = _levels(method, picked)
+        pipeline = self.pipeline(
+            method,
+            picked.sample_rate,
+            pairs=places,
+            start=picked.start,
+            levels=[levels[one] for one, _ in places],
+        )
+        kept = self._keeps(curve)
+        parts: list[list[Judged]] = [[] for _ in pairs]
+
+        def keep(judged: list[Judged]) -> None:
+            for rows, part in zip(judged, parts, strict=True):
+                part.append(_kept(rows, kept))
+
+        for block in _blocks(method, picked, progress):
+            keep(pipeline.push(block))
+        keep(pipeline.flush())
+        for number, (one, two) in enumerate(places):
+            rows = Judged.joined(parts[number])
+            parts[number].clear()
+            named = picked.channels[one], picked.channels[two]
+            yield self.answer(pipeline, number, rows, rows, picked.name, named, picked.sample_rate)
+
+    def _keeps(self, curve: bool) -> bool:
+        """Whether curves are kept until the end: the delays of several sources are read from them."""
+        return curve or self.max_sources > 1
 
     @property
     def frame_by_frame(self) -> bool:
@@ -172,18 +238,15 @@ class DelayEstimator:
         self,
         method: Method,
         sample_rate: int,
-        *,
-        start: float = 0.0,
-        level: float = 1.0,
-        ahead: float = math.inf,
+        **options: Any,
     ) -> Pipeline:
-        """From blocks at a sample rate to judged frames; see `Pipeline`."""
-        hop = self._hop(method)
-        return Pipeline(method, sample_rate, hop, start=start, level=level, ahead=ahead, smoothing=self.smoothing)
+        """From blocks at a sample rate to judged frames; the options are those of `Pipeline`."""
+        return Pipeline(method, sample_rate, self._hop(method), smoothing=self.smoothing, **options)
 
     def answer(
         self,
         pipeline: Pipeline,
+        number: int,
         rows: Judged,
         recent: Judged,
         name: str,
@@ -193,9 +256,10 @@ class DelayEstimator:
         """Judged frames as an answer, with one delay for all that the pipeline has seen.
 
         Args:
+            number: of the pair in the pipeline.
             recent: the frames that warnings are about.
         """
-        method, total = pipeline.method, pipeline.total
+        method, total = pipeline.method, pipeline.totals[number]
         whole = total.decode(method)
         whole_delay, whole_confidence = math.nan, 0.0
         if whole is not None:
@@ -259,7 +323,7 @@ class DelayEstimator:
         sums = np.zeros((-(-count // together) + 1, len(method.frequencies)))
         frames_of = np.zeros(len(sums))
         first = 0
-        level = _level(method, recording)
+        level = _levels(method, recording)[0]
         blocks = resampled(_blocks(method, recording, progress), recording.sample_rate, method.sample_rate)
         for given in framed(blocks, method.frame, self._hop(method)):
             frames, heard = prepared(method, given, level)
@@ -378,16 +442,24 @@ def _blocks(
             progress(done / recording.samples)
 
 
-def _level(method: Method, recording: Recording) -> float:
-    """Standard deviation of channel 1 over the whole recording, where the method asks for it."""
+def _levels(method: Method, recording: Recording) -> list[float]:
+    """Standard deviation of each channel over the whole recording, where the method asks for it."""
     if method.scaling != "utterance":
-        return 1.0
-    count, total, squares = 0, 0.0, 0.0
+        return [1.0] * len(recording.channels)
+    count, sums = 0, np.zeros((2, len(recording.channels)))
     for block in recording.blocks():
         count += block.shape[1]
-        total += float(block[0].sum(dtype=np.float64))
-        squares += float(np.square(block[0], dtype=np.float64).sum())
-    return max(math.sqrt(max(0.0, squares / count - (total / count) ** 2)), SILENCE)
+        sums += [[fold(channel) for channel in block] for fold in (_sum, _energy)]  # each as if it were alone
+    mean, square = sums / count
+    return [float(level) for level in np.maximum(np.sqrt(np.maximum(0.0, square - mean**2)), SILENCE)]
+
+
+def _sum(channel: npt.NDArray[np.floating[Any]]) -> float:
+    return float(channel.sum(dtype=np.float64))
+
+
+def _energy(channel: npt.NDArray[np.floating[Any]]) -> float:
+    return float(np.square(channel, dtype=np.float64).sum())
 
 
 def _checked_band(band: Sequence[float] | None) -> tuple[float, float] | None:

@@ -1,6 +1,6 @@
 """What a method says of frames, each by itself: a curve, a delay, a confidence, and evidence that adds up."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -43,8 +43,16 @@ class Method(Protocol):
     @property
     def lags(self) -> npt.NDArray[np.float64]: ...
 
-    def evidence(self, frames: Frames) -> Evidence:
-        """Arrays whose mean over frames is the evidence of them all. Shape: (batch, 2, frame) -> (batch, ...) each."""
+    def of_channels(self, frames: Frames) -> tuple[Any, ...] | None:
+        """What every channel needs alone, so that pairs share it; None: nothing. Shape: (batch, channels, frame)"""
+
+    def evidence(self, frames: Frames, channels: Any = None) -> Evidence:
+        """Arrays whose mean over frames is the evidence of them all.
+
+        Args:
+            channels: what `of_channels` made of the first and of the second channel, where it is known already.
+        Shape: (batch, 2, frame) -> (batch, ...) each
+        """
 
     def decode(self, evidence: Evidence) -> Decoded:
         """Shape: (batch, ...) each -> `Decoded`"""
@@ -104,12 +112,31 @@ class Judged(NamedTuple):
         return Judged._make(column[frames] for column in self)
 
 
-def judge(method: Method, frames: Frames, times: Floats, level: float = 1.0) -> tuple[Judged, Evidence]:
-    """What a method says of each frame, and the evidence of those that are not silent.
+def judge(
+    method: Method, frames: Frames, times: Floats, pairs: Sequence[tuple[int, int]], levels: Sequence[float]
+) -> list[tuple[Judged, Evidence]]:
+    """What a method says of each pair of channels in each frame, and the evidence of those that are not silent.
 
     Args:
-        level: of the recording, for methods whose scaling is 'utterance'.
+        levels: of each pair in the recording, for methods whose scaling is 'utterance'.
+    Shape: (batch, channels, frame)
     """
+    alone = method.of_channels(frames)
+    # take, not an index: pairs lie in memory as they would alone, and so are summed in the same order
+    return [
+        _judge_pair(method, np.take(frames, pair, axis=1), times, pair, level, alone)
+        for pair, level in zip(pairs, levels, strict=True)
+    ]
+
+
+def _judge_pair(
+    method: Method,
+    frames: Frames,
+    times: Floats,
+    pair: tuple[int, int],
+    level: float,
+    alone: tuple[Any, ...] | None,
+) -> tuple[Judged, Evidence]:
     frames, heard = prepared(method, frames, level)
     curve = np.zeros((len(frames), len(method.lags)), dtype=np.float32)
     if method.kind == "posterior":
@@ -119,7 +146,11 @@ def judge(method: Method, frames: Frames, times: Floats, level: float = 1.0) -> 
     copied = np.zeros(len(frames), dtype=np.bool_)
     evidence: Evidence = ()
     if heard.any():
-        evidence = method.evidence(frames[heard])
+        channels = None
+        if alone is not None:
+            kept = alone if heard.all() else tuple(one.of_frames(heard) for one in alone)
+            channels = tuple(tuple(one.channel(number) for one in kept) for number in pair)
+        evidence = method.evidence(frames[heard], channels)
         curve[heard], delay[heard], confidence[heard], beyond[heard] = method.decode(evidence)
         copied[heard] = _one_is_a_copy(frames[heard])
         confidence[copied] = 0.0
@@ -135,18 +166,7 @@ def prepared(method: Method, frames: Frames, level: float = 1.0) -> tuple[Frames
         frames = at_unit_level(frames)
     elif method.scaling == "utterance":
         frames = frames / frames.dtype.type(level)
-    else:
-        frames = _by_a_power_of_two(frames)
     return frames, heard
-
-
-def _by_a_power_of_two(frames: Frames) -> Frames:
-    """Frames whose largest sample is between 1/2 and 1, no digit of them changed. Shape: (batch, 2, n) -> same
-
-    Coherence takes the fourth power of a spectrum: for float32, 32-bit numbers that nobody has scaled are too large.
-    """
-    _, exponent = np.frexp(np.abs(frames).max(axis=(1, 2), keepdims=True))
-    return np.asarray(np.ldexp(frames, -exponent))
 
 
 def at_unit_level(frames: Frames) -> Frames:

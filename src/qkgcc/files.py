@@ -18,6 +18,15 @@ def shown(path: str | Path) -> str:
     return os.fsencode(path).decode(sys.getfilesystemencoding(), errors="backslashreplace")
 
 
+def check_writable(folder: Path) -> float:
+    """Make a file in a folder and drop it, and give the time there: rights alone do not say whether it can be done."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".qkgcc-") as probe:
+            return os.fstat(probe.fileno()).st_mtime
+    except OSError as error:
+        raise InputError(f"cannot write into the folder {shown(folder)}: {error.strerror or error}") from None
+
+
 def write_whole(path: str | Path, write: Callable[[Path], object]) -> Path:
     """Let `write` fill a temporary file beside `path`, then put it in place; a fault leaves the old file as it was."""
     path = Path(path)

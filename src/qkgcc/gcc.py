@@ -24,9 +24,9 @@ C. H. Knapp, G. C. Carter, "The generalized correlation method for estimation of
 1976.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -109,7 +109,6 @@ def weighted_spectrum(
         segment: samples in a Welch segment of roth, scot and ml; by default `segment_length` chooses it.
     Shape: (..., 2, n) -> (..., F), F = K / 2 + 1
     """
-    xp = namespace(frames)
     if not 1 <= max_lag <= frames.shape[-1] // 2:
         raise InputError(
             f"lags up to {max_lag} samples do not fit frames of {frames.shape[-1]}: expected 1 to half a frame "
@@ -118,10 +117,85 @@ def weighted_spectrum(
     if weighting not in WEIGHTINGS:
         raise InputError(f"unknown weighting {weighting!r}; known are {', '.join(WEIGHTINGS)}")
     if weighting in AVERAGED:
-        g11, g22, cross = averaged_spectra(frames, segment or segment_length(frames.shape[-1], max_lag))
+        both = averaged_spectra(frames, segment or segment_length(frames.shape[-1], max_lag))
     else:
-        spectra = _rfft(xp, frames, 2 * scipy.fft.next_fast_len(frames.shape[-1], real=True))
-        cross = _cross(xp, spectra[..., 0, :], spectra[..., 1, :])
+        both = whole_spectra(frames)
+    return weighted_cross(both.channel(0), both.channel(1), weighting, beta=beta, band=band, sample_rate=sample_rate)
+
+
+class Spectra(NamedTuple):
+    """What channels need alone, whatever pairs they are in. The axis of the channels is not there after `channel`."""
+
+    bins: Array
+    """(..., channels, F) of whole frames, or (..., channels, segments, F)"""
+    power: Array
+    """(..., channels, F) averaged over the segments; None of whole frames"""
+
+    def channel(self, number: int) -> "Spectra":
+        if self.power is None:
+            return Spectra(self.bins[..., number, :], None)
+        return Spectra(self.bins[..., number, :, :], self.power[..., number, :])
+
+    def of_frames(self, chosen: Array) -> "Spectra":
+        return Spectra(self.bins[chosen], None if self.power is None else self.power[chosen])
+
+    @staticmethod
+    def joined(parts: "Sequence[Spectra]") -> "Spectra":
+        """Of several batches of frames, of NumPy."""
+        power = None if parts[0].power is None else np.concatenate([one.power for one in parts])
+        return Spectra(np.concatenate([one.bins for one in parts]), power)
+
+
+def whole_spectra(frames: Array) -> Spectra:
+    """For the weightings that are not `AVERAGED`. Shape: (..., channels, n)"""
+    length = 2 * scipy.fft.next_fast_len(frames.shape[-1], real=True)
+    return Spectra(_rfft(namespace(frames), frames, length), None)
+
+
+def averaged_spectra(frames: Array, segment: int) -> Spectra:
+    """Welch: Hann segments, three quarters overlapped. Shape: (..., channels, n)"""
+    hop, length = max(1, segment // 4), 2 * scipy.fft.next_fast_len(segment, real=True)
+    if isinstance(frames, np.ndarray):
+        return _averaged_by_numpy(frames, segment, hop, length)
+    xp = namespace(frames)
+    starts = np.arange(0, frames.shape[-1] - segment + 1, hop)
+    index = xp.asarray(starts[:, None] + np.arange(segment), device=device(frames))
+    window = xp.asarray(_hann(segment), dtype=frames.dtype, device=device(frames))
+    bins = _rfft(xp, frames[..., index] * window, length)
+    return Spectra(bins, xp.mean(xp.real(bins) ** 2 + xp.imag(bins) ** 2, axis=-2))
+
+
+def _averaged_by_numpy(frames: Array, segment: int, hop: int, length: int) -> Spectra:
+    """The same to the bit as if it were written as above, but sooner: segments are windowed straight into their
+    padding, and real and imaginary parts lie apart, each contiguous, while they are squared."""
+    count = (frames.shape[-1] - segment) // hop + 1
+    frames = np.ascontiguousarray(frames)
+    *outer, step = frames.strides
+    # A view; NumPy's own functions for that take longer than the windowing.
+    cut = np.ndarray((*frames.shape[:-1], count, segment), frames.dtype, frames, 0, (*outer, hop * step, step))
+    padded = np.zeros((*frames.shape[:-1], count, length), dtype=frames.dtype)
+    np.multiply(cut, _hann_of(segment, frames.dtype), out=padded[..., :segment])
+    bins = scipy.fft.rfft(padded)
+    power, imaginary = bins.real.copy(), bins.imag.copy()
+    power *= power
+    imaginary *= imaginary
+    power += imaginary
+    return Spectra(bins, power.sum(axis=-2) / count)
+
+
+def weighted_cross(
+    first: Spectra,
+    second: Spectra,
+    weighting: str,
+    *,
+    beta: float = BETA,
+    band: tuple[float, float] | None = None,
+    sample_rate: float | None = None,
+) -> Array:
+    """`weighted_spectrum` of two channels, which may have gains of their own. Shape: (..., F)"""
+    xp = namespace(first.bins)
+    g11, g22 = first.power, second.power
+    cross = _cross(xp, first.bins, second.bins) if g11 is None else _mean_cross(xp, first.bins, second.bins)
     magnitude = xp.abs(cross)
     if weighting == "cc":
         weight = xp.ones_like(magnitude)
@@ -147,53 +221,6 @@ def weighted_spectrum(
     total = _two_sided_sum(xp, magnitude * weight)
     # A silent frame has no weights to scale by; its spectrum stays 0.
     return _weighted(cross, weight * (length / (total + (total <= 0))))
-
-
-def averaged_spectra(frames: Array, segment: int) -> tuple[Array, Array, Array]:
-    """Welch auto-spectra G11, G22 and cross-spectrum G12: Hann segments, three quarters overlapped.
-
-    Shape: (..., 2, n) -> three of (..., F)
-    """
-    hop, length = max(1, segment // 4), 2 * scipy.fft.next_fast_len(segment, real=True)
-    if isinstance(frames, np.ndarray):
-        return _averaged_by_numpy(frames, segment, hop, length)
-    xp = namespace(frames)
-    starts = np.arange(0, frames.shape[-1] - segment + 1, hop)
-    index = xp.asarray(starts[:, None] + np.arange(segment), device=device(frames))
-    window = xp.asarray(_hann(segment), dtype=frames.dtype, device=device(frames))
-    spectra = _rfft(xp, frames[..., index] * window, length)
-    first, second = spectra[..., 0, :, :], spectra[..., 1, :, :]
-    g11 = xp.mean(xp.real(first) ** 2 + xp.imag(first) ** 2, axis=-2)
-    g22 = xp.mean(xp.real(second) ** 2 + xp.imag(second) ** 2, axis=-2)
-    return g11, g22, xp.mean(_cross(xp, first, second), axis=-2)
-
-
-def _averaged_by_numpy(frames: Array, segment: int, hop: int, length: int) -> tuple[Array, Array, Array]:
-    """The same to the bit as if it were written as above, but sooner: segments are windowed straight into their
-    padding, and real and imaginary parts lie apart, each contiguous, while they are squared and multiplied."""
-    count = (frames.shape[-1] - segment) // hop + 1
-    frames = np.ascontiguousarray(frames)
-    *outer, step = frames.strides
-    # A view; NumPy's own functions for that take longer than the windowing.
-    cut = np.ndarray((*frames.shape[:-1], count, segment), frames.dtype, frames, 0, (*outer, hop * step, step))
-    padded = np.zeros((*frames.shape[:-1], count, length), dtype=frames.dtype)
-    np.multiply(cut, _hann_of(segment, frames.dtype), out=padded[..., :segment])
-    spectra = scipy.fft.rfft(padded)
-    real, imag = spectra.real.copy(), spectra.imag.copy()  # (..., 2, count, F)
-    cross = np.empty((*frames.shape[:-2], spectra.shape[-1]), dtype=spectra.dtype)
-    (r1, r2), (i1, i2) = ((x[..., 0, :, :], x[..., 1, :, :]) for x in (real, imag))
-    products = r1 * r2
-    products += i1 * i2
-    # In float64, as NumPy's mean of complex numbers divides.
-    cross.real = np.multiply(products.sum(axis=-2), 1 / count, dtype=np.float64)
-    np.multiply(i1, r2, out=products)
-    products -= r1 * i2
-    cross.imag = np.multiply(products.sum(axis=-2), 1 / count, dtype=np.float64)
-    real *= real
-    imag *= imag
-    real += imag
-    power = real.sum(axis=-2) / count
-    return power[..., 0, :], power[..., 1, :], cross
 
 
 def segment_length(frame: int, max_lag: int) -> int:
@@ -244,6 +271,23 @@ def _cross(xp: Any, first: Array, second: Array) -> Array:
     product.real = first.real * second.real + first.imag * second.imag
     product.imag = first.imag * second.real - first.real * second.imag
     return product
+
+
+def _mean_cross(xp: Any, first: Array, second: Array) -> Array:
+    """The mean of first conj(second) over the segments. Shape: (..., segments, F) -> (..., F)"""
+    if not isinstance(first, np.ndarray):
+        return xp.mean(_cross(xp, first, second), axis=-2)
+    (r1, i1), (r2, i2) = ((x.real.copy(), x.imag.copy()) for x in (first, second))  # contiguous, each
+    mean = np.empty((*first.shape[:-2], first.shape[-1]), dtype=first.dtype)
+    share = 1 / first.shape[-2]
+    products = r1 * r2
+    products += i1 * i2
+    # In float64, as NumPy's mean of complex numbers divides.
+    mean.real = np.multiply(products.sum(axis=-2), share, dtype=np.float64)
+    np.multiply(i1, r2, out=products)
+    products -= r1 * i2
+    mean.imag = np.multiply(products.sum(axis=-2), share, dtype=np.float64)
+    return mean
 
 
 def _weighted(spectrum: Array, weight: Array) -> Array:

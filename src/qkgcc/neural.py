@@ -7,6 +7,8 @@ the spacing allows and, to notice when the spacing cannot be right, for all othe
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -70,8 +72,11 @@ class Model(Protocol):
 class TorchModel:
     """A checkpoint."""
 
-    def __init__(self, network: nn.Module, card: Card) -> None:
-        self.card = card
+    def __init__(self, network: nn.Module, card: Card, threads: int | None = None) -> None:
+        """Args:
+        threads: of torch while it is asked; None: as many as it has. They are those of the whole process meanwhile.
+        """
+        self.card, self._threads = card, threads
         self.any_delay = self.any_frame = card.architecture == "steered"
         if hasattr(network, "folded"):
             setattr(network, "folded", True)  # noqa: B010 - to mypy, every attribute is a module
@@ -87,7 +92,7 @@ class TorchModel:
         import torch
 
         network, given = self._sized(frames.shape[-1]), self._inputs(frames, bins)
-        with torch.inference_mode():
+        with _torch_threads(self._threads), torch.inference_mode():
             if self.any_delay:
                 return np.asarray(network(*given, delays=tuple(delays.tolist())))
             return np.asarray(network(*given)[:, torch.from_numpy(np.isin(self.card.delays, delays))])
@@ -95,7 +100,8 @@ class TorchModel:
     def reliability(
         self, frames: npt.NDArray[np.float32], bins: npt.NDArray[np.bool_] | None
     ) -> npt.NDArray[np.float32]:
-        return np.asarray(self._sized(frames.shape[-1]).reliability(*self._inputs(frames, bins)))  # type: ignore[operator]
+        with _torch_threads(self._threads):
+            return np.asarray(self._sized(frames.shape[-1]).reliability(*self._inputs(frames, bins)))  # type: ignore[operator]
 
     def _sized(self, frame: int) -> nn.Module:
         """The network for frames of another length than the trained one, where it can take them."""
@@ -110,12 +116,24 @@ class TorchModel:
         return torch.from_numpy(np.ascontiguousarray(frames)), None if bins is None else torch.from_numpy(bins)
 
 
-def _by_torch(path: Path) -> TorchModel:
+@contextmanager
+def _torch_threads(count: int | None) -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _by_torch(path: Path, threads: int | None) -> TorchModel:
     try:
         from qkgcc.models import checkpoint
     except ImportError:
         raise MissingExtraError(f"the checkpoint {path} needs torch: pip install 'qkgcc[train]'") from None
-    return TorchModel(*checkpoint.load(path))
+    return TorchModel(*checkpoint.load(path), threads)
 
 
 @dataclass(frozen=True)
@@ -151,7 +169,7 @@ class Network:
 
         Args:
             decoder: one of `decoding.DECODERS`; None: the one that the card names.
-            threads: that share the frames of a batch; None: as many as there are cores. torch has its own.
+            threads: that share the frames of a batch; None: as many as there are cores.
         """
         model: Model
         if path.suffix.lower() == ONNX:
@@ -165,7 +183,7 @@ class Network:
             elif card.architecture == "qkgcc":
                 model = PublishedModel(card, weights, path, threads=threads)
             else:
-                model = _by_torch(path)
+                model = _by_torch(path, threads)
         return cls.of(model, decoder)
 
     @classmethod
@@ -294,7 +312,10 @@ class Network:
             remark=remark if beyond else None,
         )
 
-    def evidence(self, frames: Frames) -> tuple[npt.NDArray[Any], ...]:
+    def of_channels(self, frames: Frames) -> None:
+        """Nothing: a network hears both channels at the level of the pair, and sees how loud each bin is."""
+
+    def evidence(self, frames: Frames, channels: None = None) -> tuple[npt.NDArray[Any], ...]:
         given = self._scaled(frames)
         logits = self.model.logits(given, self.bins, self.candidates).astype(np.float64)
         if self.symmetric:

@@ -2,12 +2,14 @@
 
     block -> (resample) -> frames -> evidence -> frames that know of each other -> finished frames
 
-Every part keeps what it still needs of the past and replaces it at each step, never changing an array in place: a
-shallow copy of the parts is a copy of the whole state. However blocks are cut, frames are the same to the bit.
+All pairs of channels go through it together: what comes before the evidence is done once for each channel. Every part
+keeps what it still needs of the past and replaces it at each step, never changing an array in place: a shallow copy of
+the parts is a copy of the whole state. However blocks are cut, frames are the same to the bit.
 """
 
 import copy
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -83,8 +85,9 @@ class Pipeline:
 
     Args:
         hop: samples at the method's rate.
+        pairs: of channels of the blocks.
         start: seconds of the first sample.
-        level: see `judge`.
+        levels: of each pair, see `judge`.
         ahead: see `InContext`.
         smoothing: seconds ahead, see `Smoother`; None: frames are not smoothed. For networks.
     """
@@ -95,49 +98,56 @@ class Pipeline:
         sample_rate: int,
         hop: int,
         *,
+        pairs: Sequence[tuple[int, int]] = ((0, 1),),
         start: float = 0.0,
-        level: float = 1.0,
+        levels: Sequence[float] | None = None,
         ahead: float = math.inf,
         smoothing: float | None = None,
     ) -> None:
-        self.method, self._hop, self._start, self._level = method, hop, start, level
+        self.method, self.pairs, self._hop, self._start = method, tuple(pairs), hop, start
+        self._levels = [1.0] * len(pairs) if levels is None else list(levels)
         self._resampler = Resampler(sample_rate, method.sample_rate)
         self._framer = Framer(method.frame, hop)
         seconds = hop / method.sample_rate
-        self._over_time: InContext | Smoother = (
+        fresh: InContext | Smoother = (
             Smoother(method, seconds, smoothing)
             if smoothing is not None and isinstance(method, Network)
             else InContext(method, seconds, ahead)
         )
-        self.total = Total()
+        self._over_time = [copy.copy(fresh) for _ in pairs]
+        self.totals = [Total() for _ in pairs]
+        """Of each pair."""
         self.none = Judged.none(len(method.lags))
-        self.latency = self._resampler.latency + self._over_time.after * seconds
+        self.latency = self._resampler.latency + fresh.after * seconds
         """Seconds from the last sample of a frame to the one that finishes it, at most."""
-        self.calibrated = method.calibrated and self._over_time.whole
+        self.calibrated = method.calibrated and fresh.whole
 
-    def push(self, block: Samples) -> Judged:
-        """The frames that are finished by now. Shape: (2, n) -> T frames"""
+    def push(self, block: Samples) -> list[Judged]:
+        """The frames that are finished by now, of each pair. Shape: (channels, n) -> T frames"""
         return self._judge(self._resampler.push(block))
 
-    def flush(self) -> Judged:
+    def flush(self) -> list[Judged]:
         """The rest, at the end; an incomplete frame is none."""
-        return Judged.joined([self._judge(self._resampler.flush()), self._over_time.flush()])
+        last = self._judge(self._resampler.flush())
+        return [Judged.joined([rows, over.flush()]) for rows, over in zip(last, self._over_time, strict=True)]
 
     def copy(self) -> "Pipeline":
         twin = copy.copy(self)
-        for name in ("_resampler", "_framer", "_over_time", "total"):
-            setattr(twin, name, copy.copy(getattr(self, name)))
+        twin._resampler, twin._framer = copy.copy(self._resampler), copy.copy(self._framer)
+        twin._over_time = [copy.copy(one) for one in self._over_time]
+        twin.totals = [copy.copy(one) for one in self.totals]
         return twin
 
-    def _judge(self, samples: Samples) -> Judged:
-        finished: list[Judged] = []
+    def _judge(self, samples: Samples) -> list[Judged]:
+        finished: list[list[Judged]] = [[] for _ in self.pairs]
         for frames in self._framer.push(samples) if samples.shape[1] else ():
-            first = self.total.frames
+            first = self.totals[0].frames
             times = centres(self.method, self._hop, first, first + len(frames), self._start)
-            rows, evidence = judge(self.method, frames, times, self._level)
-            self.total.add(rows, evidence)
-            finished.append(self._over_time.push(rows))
-        return Judged.joined(finished) if finished else self.none
+            judged = judge(self.method, frames, times, self.pairs, self._levels)
+            for (rows, evidence), total, over, done in zip(judged, self.totals, self._over_time, finished, strict=True):
+                total.add(rows, evidence)
+                done.append(over.push(rows))
+        return [Judged.joined(done) if done else self.none for done in finished]
 
 
 def centres(method: Method, hop: int, first: int, last: int, start: float) -> npt.NDArray[np.float64]:

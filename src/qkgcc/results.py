@@ -7,9 +7,10 @@ import csv
 import io
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float64]
+
+_AT_ONCE = 1 << 12  # numbers that are text at a time
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,14 @@ class DelayEstimate:
 
     def to_json(self, path: str | Path | None = None, *, curve: bool = True) -> str:
         """One JSON object on one line, also written to `path` if given. `curve=False` leaves out lags and curve."""
-        record: dict[str, Any] = {
+        text = "".join(self.json_pieces(curve=curve))
+        if path is not None:
+            write_whole(path, lambda target: target.write_text(text + "\n", encoding="utf-8"))
+        return text
+
+    def json_pieces(self, *, curve: bool = True) -> Iterator[str]:
+        """The same in pieces: as text, the curves of an hour would take ten times the memory that they have here."""
+        head: dict[str, Any] = {
             "source": self.source,
             "method": self.method,
             "channels": list(self.channels),
@@ -85,23 +95,19 @@ class DelayEstimate:
             "kind": self.kind,
             "calibrated": self.calibrated,
             "summary": {name: _plain(value) for name, value in asdict(self.summary).items()},
-            "times": rounded(self.times, 6),
-            "delay_samples": rounded(self.delay_samples, 4),
-            "delay_seconds": rounded(self.delay_seconds, 9),
-            "angle": None if self.angle is None else rounded(self.angle, 3),
-            "confidence": rounded(self.confidence, 4),
         }
-        for name in ("source_delays", "source_weights"):
-            values = getattr(self, name)
-            record[name] = None if values is None else [rounded(row, 4) for row in values]
-        record["warnings"] = list(self.warnings)
+        yield json.dumps(head, allow_nan=False)[:-1]
+        digits = {"times": 6, "delay_samples": 4, "delay_seconds": 9, "angle": 3, "confidence": 4}
+        for name, places in (digits | {"source_delays": 4, "source_weights": 4}).items():
+            yield f', "{name}": '
+            yield from _json_array(getattr(self, name), places)
+        yield f', "warnings": {json.dumps(self.warnings)}'
         if curve:
-            record["lags"] = rounded(self.lags, 6)
-            record["curve"] = [rounded(row, 5) for row in self.curve]
-        text = json.dumps(record, allow_nan=False)
-        if path is not None:
-            write_whole(path, lambda target: target.write_text(text + "\n", encoding="utf-8"))
-        return text
+            yield ', "lags": '
+            yield from _json_array(self.lags, 6)
+            yield ', "curve": '
+            yield from _json_array(self.curve, 5)
+        yield "}"
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """One line a frame, also written to `path` if given."""
@@ -169,26 +175,31 @@ CSV_COLUMNS = (
 def csv_text(estimates: list[DelayEstimate], *, header: bool = True) -> str:
     """Frames of several estimates under one header."""
     out = io.StringIO()
+    for number, estimate in enumerate(estimates):
+        write_csv(out, estimate, header=header and not number)
+    return out.getvalue()
+
+
+def write_csv(out: IO[str], estimate: DelayEstimate, *, header: bool = True) -> None:
+    """Frame by frame."""
     writer = csv.writer(out, lineterminator="\n")
     if header:
         writer.writerow(CSV_COLUMNS)
-    for estimate in estimates:
-        angles = np.full(len(estimate.times), np.nan) if estimate.angle is None else estimate.angle
-        for time, samples, seconds, angle, confidence in zip(
-            estimate.times, estimate.delay_samples, estimate.delay_seconds, angles, estimate.confidence, strict=True
-        ):
-            writer.writerow(
-                [
-                    estimate.source,
-                    *estimate.channels,
-                    f"{time:.6f}",
-                    cell(samples, 4),
-                    cell(seconds, 9),
-                    cell(angle, 3),
-                    f"{confidence:.4f}",
-                ]
-            )
-    return out.getvalue()
+    angles = np.full(len(estimate.times), np.nan) if estimate.angle is None else estimate.angle
+    for time, samples, seconds, angle, confidence in zip(
+        estimate.times, estimate.delay_samples, estimate.delay_seconds, angles, estimate.confidence, strict=True
+    ):
+        writer.writerow(
+            [
+                estimate.source,
+                *estimate.channels,
+                f"{time:.6f}",
+                cell(samples, 4),
+                cell(seconds, 9),
+                cell(angle, 3),
+                f"{confidence:.4f}",
+            ]
+        )
 
 
 def cell(value: float, digits: int) -> str:
@@ -198,6 +209,20 @@ def cell(value: float, digits: int) -> str:
 
 def _plain(value: float | int | None) -> float | int | None:
     return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _json_array(values: npt.NDArray[Any] | None, digits: int) -> Iterator[str]:
+    """As `json.dumps` would write it, some thousand numbers at a time. Shape: (n,) or (n, m)"""
+    if values is None:
+        yield "null"
+        return
+    yield "["
+    rows = max(1, _AT_ONCE * len(values) // max(1, values.size))
+    for first in range(0, len(values), rows):
+        part = values[first : first + rows]
+        plain = rounded(part, digits) if part.ndim == 1 else [rounded(row, digits) for row in part]
+        yield (", " if first else "") + json.dumps(plain, allow_nan=False)[1:-1]
+    yield "]"
 
 
 def rounded(values: npt.NDArray[Any], digits: int) -> list[float | None]:

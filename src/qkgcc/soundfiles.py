@@ -124,9 +124,16 @@ def _named(source: str | Path | BinaryIO) -> tuple[str, Path, bytes | None]:
     return name, path, None
 
 
+def standard_input() -> BinaryIO:
+    """Python has none where the shell closed it (`<&-`)."""
+    if sys.stdin is None:
+        raise InputError("standard input is closed: pipe a recording into it, or name a file instead of -")
+    return sys.stdin.buffer
+
+
 def _standard_input() -> bytes:
     try:
-        return sys.stdin.buffer.read()
+        return standard_input().read()
     except OSError as error:
         raise InputError(f"standard input cannot be read: {error.strerror or error}") from None
 

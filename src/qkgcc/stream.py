@@ -50,6 +50,10 @@ class DelayStream:
         if not number or not 0 <= lookahead <= 1:
             given = f"{lookahead:g}" if number else repr(lookahead)
             raise InputError(f"the lookahead is {given} s; expected 0 (answer at once) to 1 (all that counts)")
+        if not isinstance(estimator, DelayEstimator):
+            raise InputError(
+                f"a stream takes a DelayEstimator, not {estimator!r}: DelayStream(DelayEstimator(...), sample_rate)"
+            )
         self.estimator = estimator
         self.sample_rate = check_rate(sample_rate)
         self.lookahead = lookahead
@@ -101,14 +105,14 @@ class DelayStream:
         A block that cannot be used is an `InputError`; nothing of it is taken, and the stream goes on with the next.
 
         Args:
-            block: whole numbers or floats, as for an estimator. Shape: (2, n), n may be 0
+            block: whole numbers or floats, as for an estimator. Shape: (2, n), n may be 0, or an empty list
             sample_rate: of the block, if it is known: another one than the stream's is an error.
         """
         samples = self._checked(block, sample_rate)
         if not samples.shape[1]:
             return self._answer(self._pipeline.none)
         pipeline = self._pipeline.copy()
-        rows = pipeline.push(samples)  # if that is interrupted, the stream is as it was
+        (rows,) = pipeline.push(samples)  # if that is interrupted, the stream is as it was
         self._pipeline, self._dtype = pipeline, np.asarray(block).dtype.newbyteorder("=")
         self._samples += samples.shape[1]
         return self._answer(rows)
@@ -117,17 +121,17 @@ class DelayStream:
         """The frames that were waited for: the stream ends here, as a recording does, and only `reset` goes on."""
         self._check_open()
         pipeline = self._pipeline.copy()
-        rows = pipeline.flush()
+        (rows,) = pipeline.flush()
         self._pipeline, self._ended = pipeline, True
         return self._answer(rows)
 
     def _answer(self, rows: Judged) -> DelayEstimate:
-        seen = self._pipeline.total.frames
+        seen = self._pipeline.totals[0].frames
         before, nothing = self._nothing
         if nothing is not None and before == seen and not len(rows.delay):
             return nothing  # most blocks complete no frame
         self._recent = Judged.joined([self._recent, rows]).part(slice(-RECENT, None))
-        answer = self.estimator.answer(self._pipeline, rows, self._recent, "the stream", (0, 1), self.sample_rate)
+        answer = self.estimator.answer(self._pipeline, 0, rows, self._recent, "the stream", (0, 1), self.sample_rate)
         if not len(rows.delay):
             self._nothing = seen, answer
         return answer
@@ -142,13 +146,17 @@ class DelayStream:
             given = np.asarray(block)
         except ValueError:  # a list of channels of unequal lengths
             raise InputError("the channels of a block have unequal lengths: give both the same") from None
-        if given.ndim != 2 or given.shape[0] != 2 or given.dtype.kind not in "iuf":
+        if given.shape == (0,):  # `[]`: no samples of no channels
+            given = given.reshape(2, 0)
+        if given.ndim != 2 or given.shape[0] != 2:
             hint = ": transpose it" if given.ndim == 2 and given.shape[1] == 2 else ""
-            raise InputError(
-                f"a block of shape {given.shape}, {given.dtype}; a stream takes 2 channels, shape (2, samples){hint}"
-            )
+            raise InputError(f"a block of shape {given.shape}; a stream takes 2 channels, shape (2, samples){hint}")
+        if not given.size:
+            return np.empty((2, 0))
+        if given.dtype.kind not in "iuf":
+            raise InputError(f"a block of {given.dtype}; a stream takes samples that are whole numbers or floats")
         given = given.astype(given.dtype.newbyteorder("="), copy=False)
-        if self._dtype is not None and given.dtype != self._dtype and given.size:  # nothing is of no type
+        if self._dtype is not None and given.dtype != self._dtype:
             floats = given.dtype.kind == self._dtype.kind == "f"
             why = "frames are computed in the type they come in" if floats else "full scales may differ"
             raise InputError(f"a block of {given.dtype} in a stream of {self._dtype}: {why}, convert it")

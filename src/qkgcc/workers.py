@@ -36,12 +36,20 @@ class _Worker:
     """What it has in hand."""
 
 
+@dataclass(frozen=True)
+class _Told:
+    """From a worker: how far it is with what it has in hand."""
+
+    what: Any
+
+
 def shared(
     tasks: Sequence[T],
-    begin: Callable[..., Callable[[T, StopRequest], R]],
+    begin: Callable[..., Callable[[T, StopRequest, Callable[[Any], object]], R]],
     arguments: tuple[Any, ...],
     jobs: int,
     stop: StopRequest,
+    progress: Callable[[T, Any], object],
 ) -> Iterator[tuple[T, R | None]]:
     """Tasks with what became of them, as they are done; None where the worker died.
 
@@ -50,7 +58,8 @@ def shared(
 
     Args:
         begin: called in each worker with the arguments; it gives the function that does a task. What that one must not
-            leave half done happens outside `StopRequest.at_once`.
+            leave half done happens outside `StopRequest.at_once`. It may tell how far it is, by its last argument.
+        progress: called here with a task and what its worker tells.
     """
     waiting = deque(tasks)
     workers: dict[Any, _Worker] = {}
@@ -68,6 +77,9 @@ def shared(
             for pipe in _ready(workers, _LOOK):
                 worker = workers[pipe]
                 answer, alive = _received(pipe)
+                if isinstance(answer, _Told):
+                    progress(worker.task, answer.what)
+                    continue
                 had, worker.task = worker.task, None
                 began, worker.begun = worker.begun, True
                 if alive and waiting and not stop():
@@ -91,7 +103,7 @@ def shared(
                 answer, alive = _received(pipe)
                 if not alive:
                     del workers[pipe]
-                elif answer is not None:
+                elif answer is not None and not isinstance(answer, _Told):
                     yield workers[pipe].task, answer
     finally:
         for pipe, worker in workers.items():
@@ -152,7 +164,7 @@ def _serve(pipe: Any, begin: Callable[..., Any], arguments: tuple[Any, ...]) -> 
         while not stop():
             with stop.at_once():
                 task = pipe.recv()
-            pipe.send(do(task, stop))
+            pipe.send(do(task, stop, lambda what: pipe.send(_Told(what))))
     except (KeyboardInterrupt, EOFError, BrokenPipeError, ConnectionResetError):
         pass
     os._exit(0)  # threads that are at work on a recording are not waited for

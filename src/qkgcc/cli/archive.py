@@ -1,33 +1,57 @@
 """`qkgcc estimate --out FOLDER`: an output for each of many recordings."""
 
-import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import typer
-from rich.progress import MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import TextColumn, TimeRemainingColumn
 
-from qkgcc.archives import Outcome, Task, Work, run
+from qkgcc import outputs
+from qkgcc.archives import Outcome, Share, Task, Work, run
+from qkgcc.cli.pace import Pace
 from qkgcc.cli.tables import progress_bar
 from qkgcc.errors import InputError
+from qkgcc.estimate import DelayEstimator
+from qkgcc.files import check_writable, shown
 from qkgcc.interrupts import stop_requests
 
 
-def archive(given: list[Task], work: Work, folder: Path, *, jobs: int, skip_existing: bool) -> None:
-    """Do it with a bar, say what fails, sum up, also after Ctrl-C or SIGTERM; exit code 1 when something has failed."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {folder}: {error.strerror or error}") from None
-    left = [task for task in given if not (skip_existing and task.output.exists())]
+def archive(
+    given: list[Task], work: Work, folder: Path, *, jobs: int, skip_existing: bool, options: Mapping[str, Any]
+) -> None:
+    """Do it with a bar, say what fails, sum up, also after Ctrl-C or SIGTERM; exit code 1 when something has failed.
+
+    Args:
+        options: what the outputs depend on, see `qkgcc.outputs`.
+    """
+    DelayEstimator(**work.estimator)  # options that cannot be are not to be remembered
+    left = _prepared(given, folder, outputs.memory(folder, work.format), skip_existing, options)
     done: list[Outcome] = []
-    begun = time.monotonic()
-    columns = MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn()
-    with stop_requests() as stop, progress_bar(*columns) as bar:
-        shown = bar.add_task("recordings", total=len(left), rate="")
+    pace = Pace()
+    with stop_requests() as stop, progress_bar(TextColumn("{task.fields[state]}"), TimeRemainingColumn()) as bar:
+        # How long recordings are is known when they are opened; how many bytes they have, at once and before.
+        sizes = {task: _size(task.source) for task in left}
+        shares: dict[Task, float] = {}
+        line = bar.add_task("recordings", total=sum(sizes.values()), state="")
+
+        def show() -> None:
+            completed = sum(sizes[task] * share for task, share in shares.items())
+            state = f"{len(done)}/{len(left)}, {pace.hours:.2f} h, {pace}"
+            bar.update(line, completed=completed, state=state)
+
+        def proceeds(task: Task, share: Share) -> None:
+            shares[task] = share.done
+            pace.proceeds(task, share.seconds, share.pairs)
+            show()
+
+        show()
         try:
-            for outcome in run(left, work, jobs, stop):
+            for outcome in run(left, work, jobs, stop, proceeds):
                 done.append(outcome)
-                bar.update(shown, advance=1, rate=_rate(done, begun))
+                shares[outcome.task] = 1.0
+                pace.done(outcome.task, outcome.seconds, outcome.pairs)
+                show()
                 for text in (*outcome.warnings, *([] if outcome.error is None else [outcome.error])):
                     kind = "warning" if outcome.error is None else "error"
                     bar.console.print(f"{kind}: {text}", highlight=False, markup=False, soft_wrap=True)
@@ -35,22 +59,46 @@ def archive(given: list[Task], work: Work, folder: Path, *, jobs: int, skip_exis
         except KeyboardInterrupt:
             interrupted = True
     hint = "; --skip-existing goes on from here" if interrupted else ""
-    typer.echo(_summary(done, given, left, begun) + hint, err=True)
+    typer.echo(_summary(done, given, left, pace) + hint, err=True)
     if interrupted:
         raise KeyboardInterrupt
     if any(outcome.error is not None for outcome in done):
         raise typer.Exit(1)
 
 
-def _rate(done: list[Outcome], begun: float) -> str:
-    seconds = max(time.monotonic() - begun, 1e-6)
-    return f"{sum(outcome.seconds for outcome in done) / seconds:.0f} x real time"
+def _prepared(
+    given: list[Task], folder: Path, memory: Path, skip_existing: bool, options: Mapping[str, Any]
+) -> list[Task]:
+    """The tasks that are left, in a folder that can be written to: found out before the work, not after it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {shown(folder)}: {error.strerror or error}") from None
+    left = outputs.missing(given, memory, options) if skip_existing else given
+    for parent in sorted({task.output.parent for task in left} | {folder}):
+        if parent.is_dir():
+            check_writable(parent)
+    if skip_existing and len(left) < len(given) and not outputs.is_known(memory):
+        typer.echo(
+            f"warning: {shown(folder)} does not say with what options its outputs were made: they are taken for "
+            "these options' own",
+            err=True,
+        )
+    outputs.remember(memory, options, skipping=skip_existing)
+    return left
 
 
-def _summary(done: list[Outcome], given: list[Task], left: list[Task], begun: float) -> str:
+def _size(source: Path) -> int:
+    try:
+        return max(1, source.stat().st_size)
+    except OSError:
+        return 1  # a link to nothing: its failure is an outcome
+
+
+def _summary(done: list[Outcome], given: list[Task], left: list[Task], pace: Pace) -> str:
     failed = sum(outcome.error is not None for outcome in done)
     hours = sum(outcome.seconds for outcome in done) / 3600
-    parts = [f"{len(done) - failed} of {len(given)} recordings done ({hours:.2f} h, {_rate(done, begun)})"]
+    parts = [f"{len(done) - failed} of {len(given)} recordings done ({hours:.2f} h, {pace})"]
     if skipped := len(given) - len(left):
         parts.append(f"{skipped} were there already")
     if failed:

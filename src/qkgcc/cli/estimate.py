@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import Progress
+from rich.progress import Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from qkgcc.archives import Work, tasks
 from qkgcc.audio import Recording, open_audio
 from qkgcc.cli.archive import archive
 from qkgcc.cli.live import live
 from qkgcc.cli.options import Other, Spacing, SpeedOfSound, Temperature, sound_speed
+from qkgcc.cli.pace import Pace
 from qkgcc.cli.tables import console, delay_table, progress_bar
 from qkgcc.errors import InputError
 from qkgcc.estimate import DelayEstimator
 from qkgcc.methods import DEFAULT
+from qkgcc.outputs import options_of
 from qkgcc.pcm import FORMATS
 from qkgcc.plots import check_plotting
 from qkgcc.results import DelayEstimate, csv_text
@@ -86,14 +88,25 @@ def estimate(
     speed_of_sound: SpeedOfSound = None,
     temperature: Temperature = None,
     format: Annotated[Format, typer.Option(help="What to print.")] = Format.table,
-    curve: Annotated[bool, typer.Option(help="Whether JSON holds the lags and curves too.")] = True,
+    curve: Annotated[
+        bool | None,
+        typer.Option(
+            "--curve/--no-curve",
+            help="Whether JSON holds the lags and curves, too (default: where it is printed, and not with --out).",
+        ),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a picture; several inputs give OUT-NAME.png each.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="A folder: write a CSV (or JSON) for each recording instead of printing.")
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="With --out: recordings at a time.")] = 1,
     skip_existing: Annotated[
-        bool, typer.Option("--skip-existing", help="With --out: leave out recordings whose output is there.")
+        bool,
+        typer.Option(
+            "--skip-existing",
+            help="With --out: leave out recordings whose output is there, not empty and not older than they are. "
+            "Outputs made with other options are refused.",
+        ),
     ] = False,
     raw: Annotated[
         str | None, typer.Option(help=f"Live sound without a header on standard input: {', '.join(FORMATS)}.")
@@ -155,7 +168,7 @@ def estimate(
             channels=channels,
             lookahead=0.0 if lookahead is None else lookahead,
             format=format.value,
-            curve=curve,
+            curve=curve is not False,
         )
         return
     if any(one is not None for one in (sample_rate, raw_channels, lookahead)):
@@ -168,8 +181,9 @@ def estimate(
         kind = "csv" if format is Format.table else format.value
         pick = functools.partial(_pairs, channels=channels, pairs=pairs)
         given = tasks(_with_roots(files), out, kind)
-        work = Work(options, kind, curve, pick, start, end)
-        archive(given, work, out, jobs=jobs, skip_existing=skip_existing)
+        work = Work(options, kind, curve is True, pick, start, end)
+        depends = options_of(work, channels=None if pairs else channels, pairs=pairs)
+        archive(given, work, out, jobs=jobs, skip_existing=skip_existing, options=depends)
         return
     if jobs != 1 or skip_existing:
         raise InputError("--jobs and --skip-existing are for many outputs: give --out FOLDER, too")
@@ -185,21 +199,29 @@ def estimate(
     incomplete = False
     header = True
     taken: set[Path] = set()
-    with progress_bar() as progress:
-        task = progress.add_task("", total=float(len(sources)))
+    curve = curve is not False
+    pace = Pace()
+    columns = TaskProgressColumn(), TextColumn("{task.fields[pace]}"), TimeRemainingColumn()
+    with progress_bar(*columns) as progress:
+        task = progress.add_task("", total=float(len(sources)), pace="")
         for number, source in enumerate(sources):
             progress.update(task, description=source.name, completed=float(number))
             try:
                 recording = open_audio(source, start=start, end=end, other=other)
                 chosen = _pairs(recording, channels, pairs)
-                for part, pair in enumerate(chosen):
-                    done = number + part / len(chosen)
 
-                    def show(share: float, done: float = done, parts: int = len(chosen)) -> None:
-                        progress.update(task, completed=done + share / parts)
+                def show(
+                    share: float,
+                    number: int = number,
+                    seconds: float = recording.duration,
+                    of_pairs: int = len(chosen),
+                ) -> None:
+                    pace.proceeds(number, share * seconds, of_pairs)
+                    progress.update(task, completed=number + share, pace=str(pace))
 
-                    shown = plot is not None or (format is Format.json and curve)
-                    answer = estimator(recording.pick(pair), progress=show, curve=shown)
+                shown = plot is not None or (format is Format.json and curve)
+                for answer in estimator.of_pairs(recording, chosen, progress=show, curve=shown):
+                    pair = answer.channels
                     if not answer.summary.answered:
                         silent = (
                             f"{answer.source}: channels {pair[0]} and {pair[1]} are silent, or one of them is: "
@@ -306,7 +328,9 @@ def _print(answer: DelayEstimate, format: Format, *, header: bool, curve: bool) 
     elif format is Format.csv:
         typer.echo(csv_text([answer], header=header), nl=False)
     else:
-        typer.echo(answer.to_json(curve=curve))
+        for piece in answer.json_pieces(curve=curve):
+            typer.echo(piece, nl=False)
+        typer.echo()
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import sys
 from collections.abc import Callable
 
 import typer
@@ -14,6 +13,7 @@ from qkgcc.errors import InputError
 from qkgcc.estimate import DelayEstimator
 from qkgcc.interrupts import interrupts_wait
 from qkgcc.results import DelayEstimate, csv_text
+from qkgcc.soundfiles import standard_input
 from qkgcc.stream import DelayStream
 
 NAME = "standard input"
@@ -34,6 +34,7 @@ def live(
     """Print frames as they complete, until the input ends or somebody presses Ctrl-C. What is printed stays."""
     pcm.sample_bytes(raw)
     check_channels(NAME, of_channels, channels)
+    given = standard_input()
     stream = DelayStream(estimator, sample_rate, lookahead=lookahead)
     show = frame_printer(format, curve)
     last: DelayEstimate | None = None
@@ -47,7 +48,7 @@ def live(
     heard = 0
     fault: BaseException | None = None
     try:
-        for block in pcm.blocks(sys.stdin.buffer, raw, of_channels, math.ceil(sample_rate / _BLOCK)):
+        for block in pcm.blocks(given, raw, of_channels, math.ceil(sample_rate / _BLOCK)):
             with interrupts_wait():  # between hearing a frame and printing it, it would be lost
                 heard += block.shape[1]
                 answered(stream.push(block[list(channels)]))

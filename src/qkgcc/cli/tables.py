@@ -25,7 +25,7 @@ def progress_bar(*columns: ProgressColumn) -> Progress:
     screen = console(error=True)
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(20 if columns else 40),  # the columns of an archive and 20 of a bar fit into 80
         *(columns or (TaskProgressColumn(), TimeRemainingColumn())),
         console=screen,
         transient=True,
