@@ -15,6 +15,7 @@ import faults
 from faults import RATE, Array
 from qkgcc.arrays import Geometry, array, read_geometry
 from qkgcc.arrays.calibration.alignment import warped, write_aligned
+from qkgcc.arrays.calibration.lines import fit_clock
 from qkgcc.arrays.calibration.moments import measure_moments
 from qkgcc.arrays.calibration.refine import Moments, Refined, refine
 from qkgcc.arrays.calibration.synchronise import Clock, synchronise
@@ -461,6 +462,29 @@ def test_speech_far_away_is_found_where_it_begins_not_where_it_echoes(speech: Ar
     answer = clock_of(recorder(world[0], 0.0, snr=30), recorder(world[1], 1.0, 25.0, snr=30))
     assert answer.offset * RATE == pytest.approx((1.0 * RATE + 50) * (1 - 25e-6), abs=1)
     assert 1e6 * (answer.drift or 0) == pytest.approx(25, abs=2)
+
+
+@pytest.mark.parametrize("seconds", [5, 8])
+@pytest.mark.parametrize("begin", [0, 14, 28])
+def test_a_few_seconds_of_speech_in_a_room_give_the_offset(begin: int, seconds: int, speech: Array) -> None:
+    world = echoing(speech, (900, 850), 3, t60=0.4, above=0.0)
+    part = slice(begin * RATE, (begin + seconds + 1) * RATE)
+    first, second = recorder(world[0][part], 0.0, snr=30), recorder(world[1][part], 1.0, 90.0, snr=30)
+    clock = clock_of(first, second)
+    assert clock.drift is None
+    there = (1.0 * RATE + 50) * (1 - 90e-6) + 90e-6 * RATE * clock.at
+    assert clock.offset * RATE == pytest.approx(there, abs=1)
+    assert abs(clock.offset * RATE - there) < 3 * clock.sd_there * RATE
+
+
+def test_delays_of_a_few_seconds_that_do_not_agree_are_no_offset() -> None:
+    scattered = 0.01 * np.random.default_rng(0).standard_normal(8)
+    times, sure = np.arange(8.0), np.ones(8, dtype=bool)
+    assert fit_clock(times, scattered, sure, 20.0 * sure, RATE) is None
+    agreeing = np.where(np.arange(8) < 6, 0.004 + 80e-6 * times, scattered)
+    clock = fit_clock(times, agreeing, sure, 20.0 * sure, RATE)
+    assert clock is not None
+    assert clock.offset == pytest.approx(0.004 + 80e-6 * clock.at, abs=1e-6)
 
 
 def test_a_walk_with_stops_gives_the_drift_while_it_stands(speech: Array) -> None:

@@ -40,6 +40,8 @@ _SURE = 12.0  # height of a peak that no chance has
 _LOUD, _KNOWN = 0.25, 0.3  # of the power of the loudest, for a sound to be a clap, and of these that have to be found
 _REACH = (0.06, 0.02)  # seconds around the line of the envelopes, and around that of the first look: 7 m
 _ENOUGH = 12  # seconds with a peak
+_SPOKEN = (4, 1.5, 0.4)  # blocks with a peak, seconds between them, and their share, that are of no clap
+_LOW = 4.5  # height of these peaks: one of them is chance, but most of them do not agree by chance
 _MOST, _STRETCH = 600, 15.0  # blocks of a second, and seconds of a stretch of them in a long recording
 _ABRUPT, _APART = 0.03, 0.25  # seconds around a sound that begins abruptly, and between two of them
 _HIGH = 6.0  # height of a peak that counts; noise has 4
@@ -241,10 +243,11 @@ def _heard(part: Excerpt, reach: float, rest: Line, base: Line, rate: int, *, st
         return None if fit is None else replace(fit, inverted=column == 1)
 
     seconds = track(part, 0, 1, reach, rest, centres=_centres(part.seconds))
-    if (seconds.heights >= _HIGH).any(axis=1).sum() >= _ENOUGH:
-        fit = fitted(seconds)
-        if fit is not None:
-            return fit
+    fit = fitted(seconds) if (seconds.heights >= _HIGH).any(axis=1).sum() >= _ENOUGH else None
+    if fit is None and _spoken(seconds):
+        fit = fitted(replace(seconds, clear=seconds.heights >= _LOW))
+    if fit is not None:
+        return fit
     # So short that the direct sound is most of it. Where reflections rival it even so, its leading edge does not.
     onsets, reach = _onsets(part.samples[0], part.rate), max(reach, _REACH[0])
     bursts = track(part, 0, 1, reach, rest, block=_ABRUPT, centres=onsets + _ABRUPT / 6)
@@ -259,6 +262,14 @@ def _heard(part: Excerpt, reach: float, rest: Line, base: Line, rate: int, *, st
     if strict:  # one clap or two could be found anywhere by chance: only what both ways find is believed
         found = [fit for fit in found if fit.used > 2]
     return max(found, key=lambda fit: fit.used, default=None)
+
+
+def _spoken(seconds: Track) -> bool:
+    """Whether most of what was recorded is heard, as of a few seconds of speech. A clap is heard in two or three blocks,
+    one beside the other."""
+    fewest, apart, share = _SPOKEN
+    times = seconds.times[(seconds.heights >= _LOW).any(axis=1)]
+    return bool(len(times) >= max(fewest, share * len(seconds.times)) and np.ptp(times) >= apart)
 
 
 def _trusted(followed: Track, part: Excerpt, onsets: Floats, least: float) -> Track:
