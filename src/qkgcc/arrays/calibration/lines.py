@@ -102,7 +102,9 @@ def fit_clock(times: Floats, delays: Floats, clear: npt.NDArray[np.bool_], heigh
     line, agreed = consensus(t, d, np.ones(len(t)), AGREE)
     if agreed.mean() < 0.7:
         return None
-    return _lines(t, d, *_parallel(t, d, line.slope), rate)
+    # Claps that follow each other tell little of the slope, those at both ends all of it.
+    slope = _within(t[agreed], d[agreed], np.zeros(int(agreed.sum()), dtype=np.int64))
+    return _lines(t, d, *_parallel(t, d, line.slope if slope is None else slope), rate)
 
 
 def _seconds(times: Floats, peaks: npt.NDArray[np.bool_]) -> bool:
