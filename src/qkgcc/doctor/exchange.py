@@ -1,7 +1,7 @@
 """Two microphones that were exchanged, where delays are seldom clear: metres apart, in a room.
 
-No single pair may have a clear delay there, but all pairs together agree on a place (steered response power): the height
-of each pair's correlation is read at the delay that a place would have, and the places are searched for the largest sum.
+No single pair may have a clear delay there, but all pairs together agree on a place (steered response power): the
+height of each pair's correlation is read at the delay that a place would have, and the largest sum is searched for.
 With two microphones exchanged, no place is as good as with both where they belong. This is tried for every two of them;
 an exchange that is better in nearly every second of the recording is found.
 """
@@ -15,11 +15,12 @@ import scipy.ndimage
 
 from qkgcc.lags import Excerpt, Floats, phat
 
-BETTER, OFTEN = 1.04, 0.8
-"""Times the sum of the given order, and share of the blocks, that an exchange needs. Right orders: 1.01 and 0.65 at
-most; exchanged ones: 1.09 and 0.9 at least (T60 0.3 to 0.7, one talker and two)."""
-KNOWN = 1.03
-"""Times the sum of a middling exchange that the given order has where it can be told from them at all."""
+BETTER, OFTEN = 1.08, 0.75
+"""Times the sum of the given order, and share of the blocks, that an exchange needs. Right orders: 1.04 and 0.55 at
+most (two talkers, T60 0.7); exchanged ones: 1.52 and 1 (one talker, T60 0.3), 1.14 and 0.82 (two)."""
+KNOWN = 1.1
+"""Times the sum of a middling exchange that the given order has where it can be told from them: 1.24 and more at a T60
+of 0.3, 1.02 of two talkers at 0.7."""
 
 _BLOCK, _BLOCKS, _FEWEST = 1.0, 20, 5  # seconds, how many at most, and at least
 _MOST = 12  # height that a pair counts at most
@@ -52,9 +53,7 @@ class Exchange:
         return self.found or self.given >= KNOWN
 
 
-def measure_exchange(
-    part: Excerpt, channels: list[int], microphones: Places, speed_of_sound: float
-) -> Exchange | None:
+def measure_exchange(part: Excerpt, channels: list[int], microphones: Places, speed_of_sound: float) -> Exchange | None:
     """The exchange of two channels that fits best; None for fewer than four or more than ten, or too short a sound.
 
     Args:

@@ -103,8 +103,8 @@ def fit_clock(times: Floats, delays: Floats, clear: npt.NDArray[np.bool_], heigh
     if agreed.mean() < 0.7:
         return None
     # Claps that follow each other tell little of the slope, those at both ends all of it.
-    slope = _within(t[agreed], d[agreed], np.zeros(int(agreed.sum()), dtype=np.int64))
-    return _lines(t, d, *_parallel(t, d, line.slope if slope is None else slope), rate)
+    steep = _within(t[agreed], d[agreed], np.zeros(int(agreed.sum()), dtype=np.int64))
+    return _lines(t, d, *_parallel(t, d, line.slope if steep is None else steep), rate)
 
 
 def _seconds(times: Floats, peaks: npt.NDArray[np.bool_]) -> bool:

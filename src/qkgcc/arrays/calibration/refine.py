@@ -12,7 +12,7 @@ named: heights after a walk in the plane of the microphones, the size of a flat 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -143,6 +143,7 @@ def refine(
     loose = undetermined(information, places, tolerance / 2)[0].reshape(-1, 3 * count)
     moved = (places - start).ravel()
     places = start + (moved - moved @ loose.T @ loose).reshape(count, 3)
+    advice = None
     astray = np.linalg.norm(places - start, axis=1).max() > _ASTRAY * tolerance
     if astray and len(undetermined(information, places, LIMIT)[0]):
         # Far along a shift that is nearly free, others become free: nothing of this can be trusted, though at the given
@@ -151,17 +152,19 @@ def refine(
         fit.converge_twice()
         places, directions = start, fit.direction
         information, covariance = 0 * information, tolerance**2 * np.eye(3 * count)
+        advice = "the fit went astray: give the height of the source or a smaller tolerance, or measure these by hand"
     motions = rigid_motions(places)
     free = np.eye(3 * count) - motions.T @ motions
     sd = np.sqrt(np.clip(np.diag(free @ covariance @ free), 0, None)).reshape(count, 3)
     with np.errstate(divide="ignore"):
         distances = np.where(fit.nearness > 0.02, 1 / fit.nearness, np.inf)
+    lost = unsolved(information, places, directions, height is not None)
     return Refined(
         geometry=Geometry(places + middle, nominal.name),
         sd=sd,
         moved=np.linalg.norm(places - start, axis=1),
         offsets=(fit.late - fit.late.mean()) / speed_of_sound if offsets else None,
-        unsolved=unsolved(information, places, directions, height is not None),
+        unsolved=tuple(one if advice is None else replace(one, advice=advice) for one in lost),
         residual=fit.scale() / speed_of_sound,
         before=before / speed_of_sound,
         directions=directions,

@@ -280,8 +280,10 @@ def _abrupt(
 
 
 def _spoken(seconds: Track) -> bool:
-    """Whether most of what was recorded is heard, as of a few seconds of speech. A clap is heard in two or three blocks,
-    one beside the other."""
+    """Whether much of what was recorded is heard, as of a few seconds of speech.
+
+    A clap is heard in two or three blocks, one beside the other.
+    """
     fewest, apart, share = _SPOKEN
     times = seconds.times[(seconds.heights >= _LOW).any(axis=1)]
     return bool(len(times) >= max(fewest, share * len(seconds.times)) and np.ptp(times) >= apart)
