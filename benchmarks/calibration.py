@@ -488,8 +488,8 @@ def main() -> None:
         notes = [
             f"{given.rooms} simulated rooms each, T60 0.2, 0.4, 0.6 s, noise 15 to 25 dB below; speech of somebody who "
             f"walks around at 0.5 m/s for {WALKED:g} s. Without the place and attitude of the whole array, and without "
-            "what is named as not determined: of all shifts of the microphones, so many are (in each room). Asked: 1 cm "
-            "for these.",
+            "what is named as not determined: of all shifts of the microphones, so many are (in each room). Asked: "
+            "1 cm for these.",
         ]
         write("calibration_places", "Microphones found by a walk", command, list(rows[0]), rows, notes)
 
