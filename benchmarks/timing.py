@@ -55,12 +55,13 @@ def write(
 ) -> None:
     """`rows` as results/NAME.json, and as a Markdown table in results/NAME.md. Printed too."""
     RESULTS.mkdir(exist_ok=True)
-    record = {"schema": 1, "name": name, "command": command, "machine": machine(), "rows": rows}
+    about = machine()  # before anything is written: results are files of the checkout, too
+    record = {"schema": 1, "name": name, "command": command, "machine": about, "rows": rows}
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n")
     lines = [f"# {title}", "", f"Written by `{command}`; do not edit.", ""]
     lines += ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
     lines += ["| " + " | ".join(_cell(row[heading]) for heading in headings) + " |" for row in rows]
-    lines += ["", *notes, "", ", ".join(f"{key} {value}" for key, value in machine().items())]
+    lines += ["", *notes, "", ", ".join(f"{key} {value}" for key, value in about.items())]
     text = "\n".join(lines) + "\n"
     (RESULTS / f"{name}.md").write_text(text)
     print(text)
