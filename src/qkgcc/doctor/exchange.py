@@ -16,9 +16,9 @@ import scipy.ndimage
 from qkgcc.lags import Excerpt, Floats, phat
 
 BETTER, OFTEN = 1.08, 0.75
-"""Times the sum of the given order, and share of the blocks, that an exchange needs. Right orders of simulated rooms (T60
-0.3 to 0.9, one talker or two): 1.04 and 0.55 at most; exchanged ones: 1.14 and 0.82 at least, but 1.12 and 0.67 of two
-talkers at a T60 of 0.7, and 1.05 and 0.6 at 0.9."""
+"""Times the sum of the given order, and share of the blocks, that an exchange needs. Right orders in simulated rooms
+(T60 0.3 to 0.9, one talker or two): 1.04 and 0.55 at most; exchanged ones: 1.14 and 0.82 at least, but 1.12 and 0.67 of
+two talkers at a T60 of 0.7, and 1.05 and 0.6 at 0.9."""
 KNOWN = 1.1
 """Times the sum of a middling exchange that the given order has where it can be told from them: 1.14 and more, but 1.04
 and less of two talkers at a T60 of 0.7 to 0.9."""
