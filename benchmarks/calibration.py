@@ -2,6 +2,7 @@
 
     python -m benchmarks.calibration                          # by the bundled voices
     python -m benchmarks.calibration --bank banks/dev-clean   # by those of a bank
+    python -m benchmarks.calibration --kept rooms             # rooms that were heard before are read from this folder
 
 Recorders stand metres apart and record for five minutes. Microphones are centimetres off where they are said to be, and
 somebody talks and walks around them for a minute and a half. Everything is drawn from the number of the room.
@@ -29,6 +30,7 @@ from qkgcc.arrays.calibration.synchronise import synchronise
 from qkgcc.audio import open_audio
 from qkgcc.data.banks import Bank
 from qkgcc.errors import InputError
+from qkgcc.files import write_whole
 from qkgcc.simulate.render import render
 from qkgcc.simulate.scenes import Scene, Source
 
@@ -45,6 +47,23 @@ LIMITS = {"offset": 1.0, "drift": 2.0, "place": 0.01}
 
 Floats = npt.NDArray[np.float64]
 Speech = Callable[[np.random.Generator, float], Floats]
+
+
+def kept(folder: Path | None, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What a room sounds like (float32), made once: hearing it takes a minute, judging it a second."""
+    if folder is None:
+        return _narrow(make())
+    path = folder / f"{name}.npz"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        made = _narrow(make())
+        write_whole(path, lambda target: np.savez(target, **made))
+    with np.load(path) as file:
+        return {key: file[key] for key in file.files}
+
+
+def _narrow(made: dict[str, Any]) -> dict[str, Any]:
+    return {key: np.asarray(x, np.float32) if np.ndim(x) and np.size(x) > RATE else x for key, x in made.items()}
 
 
 # Sounds
@@ -122,6 +141,13 @@ class Situation:
     """Metres per second."""
     stops: bool = False
 
+    @property
+    def determined(self) -> str:
+        """Whether there is one offset at all: it holds the way of the sound, which a walk changes all the time."""
+        if self.walk:
+            return "no: the way changes"
+        return "yes" if len(self.claps) != 1 else "where it claps"
+
 
 SITUATIONS = (
     Situation("one clap, within a metre", claps=(60.0,)),
@@ -142,8 +168,15 @@ class Heard:
     t60: float
 
 
-def recorders(situation: Situation, number: int, speech: Speech) -> Heard:
+def recorders(situation: Situation, number: int, speech: Speech, folder: Path | None = None) -> Heard:
     """A room with two to four recorders, of which each has its own clock and was started by hand."""
+    name = f"recorders-{SITUATIONS.index(situation)}-{number}-{SECONDS:g}"
+    room = kept(folder, name, lambda: _recorded(situation, number, speech))
+    files = [room[f"file{k}"].astype(np.float64) for k in range(len(room["offsets"]))]
+    return Heard(files, room["offsets"], room["drifts"], float(room["t60"]))
+
+
+def _recorded(situation: Situation, number: int, speech: Speech) -> dict[str, Any]:
     rng = np.random.default_rng([number, SITUATIONS.index(situation)])
     t60, count = T60[number % len(T60)], 2 + number % 3
     room = rng.uniform([5.5, 5, 2.5], [8, 7, 3.5])
@@ -180,7 +213,7 @@ def recorders(situation: Situation, number: int, speech: Speech) -> Heard:
     away = np.linalg.norm(there[:, None] - places, axis=-1)
     way = np.median(away[:, :1] - away, axis=0) / SPEED
     offsets = (1 - 1e-6 * ppm) * (started - started[0] + way)
-    return Heard(files, offsets, ppm, t60)
+    return {f"file{k}": file for k, file in enumerate(files)} | {"offsets": offsets, "drifts": ppm, "t60": t60}
 
 
 def _way(situation: Situation, room: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
@@ -205,12 +238,12 @@ def _way(situation: Situation, room: Floats, rng: np.random.Generator) -> tuple[
     return np.array(path), np.array(times)
 
 
-def clocks(speech: Speech, count: int) -> list[dict[str, Any]]:
+def clocks(speech: Speech, count: int, folder: Path | None) -> list[dict[str, Any]]:
     rows = []
     for situation in SITUATIONS:
         off, off_sd, drift, drift_sd, lost, total = [], [], [], [], 0, 0
         for number in range(count):
-            heard = recorders(situation, number, speech)
+            heard = recorders(situation, number, speech, folder)
             for k in range(1, len(heard.files)):
                 total += 1
                 pair = [open_audio(heard.files[i][None], RATE) for i in (0, k)]
@@ -238,6 +271,7 @@ def clocks(speech: Speech, count: int) -> list[dict[str, Any]]:
         rows.append(
             {
                 "what is heard": situation.what,
+                "offset determined": situation.determined,
                 "recorders": total,
                 "refused": lost,
                 "offset: median error (samples)": _median(off),
@@ -298,8 +332,17 @@ def way_around(walk: Walk, centre: Floats, room: Floats, rng: np.random.Generato
     return np.stack([np.interp(along, gone, path[:, x]) for x in range(3)], axis=1), along / 0.5
 
 
-def walked(walk: Walk, number: int, speech: Speech) -> tuple[Geometry, Geometry, Floats, float]:
+def walked(
+    walk: Walk, number: int, speech: Speech, folder: Path | None = None
+) -> tuple[Geometry, Geometry, Floats, float]:
     """The true array, the nominal one, what is heard, and the T60."""
+    name = f"walk-{WALKS.index(walk)}-{number}-{WALKED:g}"
+    room = kept(folder, name, lambda: _walked(walk, number, speech))
+    true, nominal = (Geometry(room[key], walk.array) for key in ("true", "nominal"))
+    return true, nominal, room["heard"].astype(np.float64), float(room["t60"])
+
+
+def _walked(walk: Walk, number: int, speech: Speech) -> dict[str, Any]:
     rng = np.random.default_rng([number, WALKS.index(walk), 7])
     true, t60 = scattered(rng) if "metres" in walk.array else array(walk.array), (0.2, 0.4, 0.6)[number % 3]
     nominal = Geometry(true.microphones + walk.off * rng.standard_normal((len(true), 3)), walk.array)
@@ -311,62 +354,80 @@ def walked(walk: Walk, number: int, speech: Speech) -> tuple[Geometry, Geometry,
             break
     scene = Scene(room, t60, centre + true.microphones, (Source("speech", path, times),), float(rng.uniform(15, 25)))
     heard = render(scene, lambda _: speech(rng, WALKED), WALKED, jobs=1, early=0.05, late_step=0.6).audio
-    return true, nominal, 0.1 * heard.astype(np.float64), t60
+    return {"true": true.microphones, "nominal": nominal.microphones, "heard": 0.1 * heard, "t60": t60}
 
 
-def solved(found: Refined, true: Geometry, nominal: Geometry) -> tuple[Floats, Floats, float]:
-    """Metres by which places are off before and after, without turns of the whole array and what is said to be
-    unsolved; and the share of what is left that is within two standard deviations."""
+@dataclass(frozen=True, eq=False)
+class Judged:
+    before: Floats
+    """(M,) metres by which places are off, without turns of the whole array and without what is named as unsolved."""
+    after: Floats
+    covered: float
+    """Share of what is left that is within two standard deviations."""
+    determined: int
+    """Shifts that are not named as unsolved,"""
+    shifts: int
+    """of so many."""
+
+
+def solved(found: Refined, true: Geometry, nominal: Geometry) -> Judged:
+    """The truth is laid on the array that was found: of a true row, any roll would be as good the other way round."""
     unsolved = [one.shifts.reshape(len(one.shifts), -1) for one in found.unsolved]
-    free = np.concatenate([rigid_motions(true.microphones), *unsolved])
-    basis = np.linalg.svd(free, full_matrices=False)[2]
+    rigid = rigid_motions(found.geometry.microphones)
+    _, size, rows = np.linalg.svd(np.concatenate([rigid, *unsolved]), full_matrices=False)
+    basis = rows[size > 1e-6]
 
     def off(geometry: Geometry) -> Floats:
-        x, y = geometry.microphones, true.microphones
+        x, y = true.microphones, geometry.microphones
         x, y = x - x.mean(axis=0), y - y.mean(axis=0)
         left, _, right = np.linalg.svd(x.T @ y)
         sign = np.array([1.0, 1.0, np.sign(np.linalg.det(left @ right))])
-        missed = (x @ (left * sign) @ right - y).ravel()
+        missed = (y - x @ (left * sign) @ right).ravel()
         missed = missed - missed @ basis.T @ basis
         return np.asarray(missed.reshape(-1, 3))
 
     before, after = off(nominal), off(found.geometry)
     kept = 1 - (basis**2).sum(axis=0).reshape(-1, 3) > 0.5
     covered = float((np.abs(after) < 2 * found.sd)[kept].mean()) if kept.any() else float("nan")
-    return np.linalg.norm(before, axis=1), np.linalg.norm(after, axis=1), covered
+    determined, shifts = before.size - len(basis), before.size - len(rigid)
+    return Judged(np.linalg.norm(before, axis=1), np.linalg.norm(after, axis=1), covered, determined, shifts)
 
 
-def places(speech: Speech, count: int) -> list[dict[str, Any]]:
+def places(speech: Speech, count: int, folder: Path | None) -> list[dict[str, Any]]:
     rows = []
     for walk in WALKS:
-        before, after, covered = [], [], []
+        judged = []
         named: dict[str, int] = {}
         for number in range(count):
-            true, nominal, heard, t60 = walked(walk, number, speech)
+            true, nominal, heard, t60 = walked(walk, number, speech, folder)
             moments = measure_moments(open_audio(heard, RATE), nominal)
             found = refine(nominal, moments, nearest=walk.nearest, height=0.0 if walk.level else None)
-            first, last, share = solved(found, true, nominal)
-            before.append(first)
-            after.append(last)
-            covered.append(share)
-            for one in found.unsolved:
-                named[kind(one.what)] = named.get(kind(one.what), 0) + 1
+            one = solved(found, true, nominal)
+            judged.append(one)
+            for lost in found.unsolved:
+                named[kind(lost.what)] = named.get(kind(lost.what), 0) + 1
             print(
-                f"  {walk.array}, {walk.what}, room {number} (T60 {t60}): {100 * first.max():.2f} -> "
-                f"{100 * last.max():.2f} cm at most, {100 * share:.0f} % within 2 sd; not determined: "
-                + "; ".join(f"{one.what} ({100 * one.sd:.1f} cm)" for one in found.unsolved),
+                f"  {walk.array}, {walk.what}, room {number} (T60 {t60}): {100 * one.before.max():.2f} -> "
+                f"{100 * one.after.max():.2f} cm at most, {one.determined} of {one.shifts} shifts, "
+                f"{100 * one.covered:.0f} % within 2 sd; not determined: "
+                + "; ".join(f"{lost.what} ({100 * lost.sd:.1f} cm)" for lost in found.unsolved),
                 flush=True,
             )
-        worst = [float(one.max()) for one in after]
+        # A walk of which nothing is determined proves nothing: it counts on neither side.
+        told = [one for one in judged if one.determined]
+        good = sum(one.after.max() < LIMITS["place"] for one in told)
+        covered = [one.covered for one in told if not np.isnan(one.covered)]
         rows.append(
             {
                 "array": walk.array,
                 "walk": walk.what,
-                "before: median (cm)": float(100 * np.median(before)),
-                "after: median (cm)": float(100 * np.median(after)),
-                "worst microphone (cm)": 100 * max(worst),
-                "all within 1 cm": f"{sum(one < LIMITS['place'] for one in worst)} of {count}",
-                "within 2 sd": "-" if np.isnan(covered).all() else f"{100 * np.nanmean(covered):.0f} %",
+                "shifts determined": ", ".join(f"{one.determined} of {one.shifts}" for one in judged),
+                "before: median (cm)": _centimetres([one.before for one in told]),
+                "after: median (cm)": _centimetres([one.after for one in told]),
+                "worst microphone (cm)": f"{100 * max(one.after.max() for one in told):.2f}" if told else "-",
+                "all within 1 cm": (f"{good} of {len(told)}" if told else "-")
+                + (f"; nothing determined: {count - len(told)}" if len(told) < count else ""),
+                "within 2 sd": f"{100 * np.mean(covered):.0f} %" if covered else "-",
                 "not determined (walks)": "; ".join(f"{what} ({n})" for what, n in named.items()) or "nothing",
             }
         )
@@ -387,6 +448,10 @@ def kind(what: str) -> str:
     return "combined shifts"
 
 
+def _centimetres(errors: list[Floats]) -> str:
+    return f"{100 * np.median(np.concatenate(errors)):.2f}" if errors else "-"
+
+
 def _median(errors: list[float]) -> str:
     return f"{np.median(np.abs(errors)):.2f}" if errors else "-"
 
@@ -404,11 +469,13 @@ def main() -> None:
     parser.add_argument("--bank", type=Path, help="of voices; by default those that are bundled")
     parser.add_argument("--rooms", type=int, default=3, help="for each situation and each array")
     parser.add_argument("--only", choices=("clocks", "places"))
+    parser.add_argument("--kept", type=Path, help="folder of rooms that were heard before, and of those to come")
     given = parser.parse_args()
     speech = voices(given.bank)
+    folder = given.kept and given.kept / (given.bank.name if given.bank else "bundled")
     command = "python -m benchmarks.calibration" + (f" --bank banks/{given.bank.name}" if given.bank else "")
     if given.only != "places":
-        rows = clocks(speech, given.rooms)
+        rows = clocks(speech, given.rooms, folder)
         notes = [
             f"{given.rooms} simulated rooms each, T60 {', '.join(map(str, T60))} s; two to four recorders 0.6 m apart "
             f"and more, {SECONDS:g} s at {RATE} Hz, offsets to 20 s, drifts to 100 ppm; noise 10 to 25 dB below "
@@ -417,11 +484,12 @@ def main() -> None:
         ]
         write("calibration", "Recorders put on one clock", command, list(rows[0]), rows, notes)
     if given.only != "clocks":
-        rows = places(speech, given.rooms)
+        rows = places(speech, given.rooms, folder)
         notes = [
             f"{given.rooms} simulated rooms each, T60 0.2, 0.4, 0.6 s, noise 15 to 25 dB below; speech of somebody who "
             f"walks around at 0.5 m/s for {WALKED:g} s. Without the place and attitude of the whole array, and without "
-            "what is named as not determined. Asked: 1 cm.",
+            "what is named as not determined: of all shifts of the microphones, so many are (in each room). Asked: "
+            "1 cm for these.",
         ]
         write("calibration_places", "Microphones found by a walk", command, list(rows[0]), rows, notes)
 

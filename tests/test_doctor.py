@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import soundfile as sf
 import soxr
+from typer.testing import CliRunner
 
 import faults
 from faults import RATE, Array, Fault
@@ -16,6 +17,7 @@ from qkgcc import samples
 from qkgcc.arrays import Geometry
 from qkgcc.arrays import array as named_array
 from qkgcc.audio import open_audio
+from qkgcc.cli import app
 from qkgcc.doctor import CODES, Diagnosis, diagnose, survey
 from qkgcc.errors import InputError
 
@@ -302,6 +304,52 @@ def test_a_geometry_too_large_is_found_of_microphones_in_space_only(noise: Array
     assert codes(examine(x, geometry=Geometry(2 * geometry.microphones))) == []
 
 
+@pytest.mark.parametrize(("name", "times"), [("tetrahedral:0.1", 10), ("tetrahedral:0.1", 100), ("respeaker4", 100)])
+def test_wrong_units_are_found(name: str, times: int, noise: Array) -> None:
+    x, geometry = heard_by(name, noise)
+    (finding,) = examine(x, geometry=Geometry(times * geometry.microphones)).findings
+    assert finding.code == "wrong-geometry"
+    assert f"{times} times too large" in finding.seen
+    assert "units" in finding.advice
+
+
+@pytest.fixture(scope="module")
+def distributed() -> tuple[Array, Geometry]:
+    """A talker among six microphones that hang metres apart in a room: few delays are clear."""
+    from qkgcc.simulate.render import render
+    from qkgcc.simulate.scenes import Scene, Source
+
+    places = np.array([[0.5, 0.5, 1], [5.5, 0.6, 2], [5.4, 4.4, 1.2], [0.6, 4.5, 1.8], [3, 0.5, 0.6], [3, 4.4, 2.2]])
+    said = faults.long_speech()[: 6 * RATE]
+    talker = Source("talker", np.array([[2.0, 1.5, 1.4]]), np.zeros(1))
+    scene = Scene(np.array([6.0, 5.0, 2.8]), 0.4, places, (talker,), 25.0)
+    return 0.1 * render(scene, lambda _: said, 6.0, jobs=1, early=0.05).audio.astype(np.float64), Geometry(places)
+
+
+@pytest.mark.parametrize("exchanged", [(0, 1), (2, 5)])
+def test_exchanged_microphones_metres_apart_are_found(
+    exchanged: tuple[int, int], distributed: tuple[Array, Geometry]
+) -> None:
+    x, geometry = distributed
+    assert codes(examine(x, geometry=geometry)) == []
+    order = list(range(6))
+    order[exchanged[0]], order[exchanged[1]] = exchanged[::-1]
+    (finding,) = examine(x[order], geometry=geometry).findings
+    assert (finding.code, finding.channels) == ("swapped-channels", exchanged)
+
+
+def test_it_is_said_where_the_order_cannot_be_checked(distributed: tuple[Array, Geometry]) -> None:
+    x, geometry = distributed
+    assert examine(x, geometry=geometry).notes == ()
+    hiss = 0.1 * np.random.default_rng(0).standard_normal(x.shape)
+    unclear = examine(hiss, geometry=geometry)
+    assert codes(unclear) == []
+    (note,) = unclear.notes
+    assert "not checked: too few clear delays" in note
+    assert note in json.loads(unclear.to_json())["notes"]
+    assert note in str(unclear)
+
+
 @pytest.mark.parametrize("name", ["respeaker4", "linear:4:0.05", "circular:8:0.1", "tetrahedral:0.1"])
 def test_a_mirror_image_is_found_by_the_side_of_the_source(name: str, noise: Array) -> None:
     x, geometry = heard_by(name, noise)
@@ -493,12 +541,25 @@ def test_only_the_most_active_part_of_a_long_recording_is_studied(
         ({"spacing": 50_000.0}, "0.001 to 100 m"),
         ({"expect": "behind"}, "'left' or 'right'"),
         ({"speed_of_sound": 0.343}, "100 to 10000 m/s"),
-        ({"geometry": RESPEAKER}, "4 microphones.*2 channels"),
+        ({"geometry": RESPEAKER}, "2 channels;.*4 microphones"),
     ],
 )
 def test_what_cannot_be_is_said(options: dict[str, object], message: str, noise: Array) -> None:
     with pytest.raises(InputError, match=message):
         examine(noise, **options)
+
+
+def test_more_channels_than_microphones_are_picked_from(tmp_path: Path, noise: Array) -> None:
+    x, _ = heard_by("respeaker4", noise)
+    six = np.concatenate([0.01 * np.random.default_rng(0).standard_normal((1, x.shape[1])), x, x[:1]])
+    sf.write(tmp_path / "six.wav", 0.2 * six.T / np.abs(six).max(), RATE)
+    command = ["doctor", str(tmp_path / "six.wav"), "--array", "respeaker4"]
+    refused = CliRunner().invoke(app, command)
+    assert "pick those that are its microphones, in their order (--channels)" in str(refused.exception)
+    picked = CliRunner().invoke(app, [*command, "--channels", "1,2,3,4"])
+    assert picked.exit_code == 0, picked.output
+    swapped = CliRunner().invoke(app, [*command, "--channels", "2,1,3,4"])
+    assert "swapped-channels" in swapped.output
 
 
 def test_one_channel_cannot_be_examined(noise: Array) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,7 @@ import typer
 from rich.table import Table
 
 from qkgcc.audio import Recording, open_audio
-from qkgcc.cli.options import SpeedOfSound, Temperature, sound_speed
+from qkgcc.cli.options import ArrayChannels, SpeedOfSound, Temperature, sound_speed, with_channels
 from qkgcc.cli.tables import console, progress_bar
 from qkgcc.errors import InputError
 
@@ -143,6 +144,7 @@ def positions(
     ] = None,
     nearest: Annotated[float, typer.Option(help="Metres from the array that the source always kept.")] = 0.5,
     offsets: Annotated[bool, typer.Option("--offsets", help="Channels may be late by a constant (to 1 ms).")] = False,
+    channels: ArrayChannels = None,
     start: Annotated[float | None, typer.Option(help="Begin at this second.")] = None,
     end: Annotated[float | None, typer.Option(help="Stop at this second.")] = None,
     speed_of_sound: SpeedOfSound = None,
@@ -172,7 +174,7 @@ def positions(
     with progress_bar() as bar:
         task = bar.add_task("delays", total=1.0)
         moments = measure_moments(
-            open_audio(file, start=start, end=end),
+            with_channels(open_audio(file, start=start, end=end), channels, len(nominal)),
             nominal,
             method,
             tolerance=tolerance,
@@ -232,7 +234,8 @@ def _recorders(files: list[Path]) -> tuple[list[Recording], list[str]]:
     if len(recording.channels) < 2:
         raise InputError(f"{recording.name} has 1 channel; give one file for each of two recorders or more")
     channels = range(len(recording.channels))
-    return [recording.pick([channel]) for channel in channels], [f"{files[0].stem}-{channel}" for channel in channels]
+    names = [f"{files[0].stem}-{channel}" for channel in channels]
+    return [replace(recording.pick([n]), name=name) for n, name in enumerate(names)], names
 
 
 def _numbers(text: str) -> list[float]:

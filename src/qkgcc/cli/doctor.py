@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from qkgcc.audio import open_audio
-from qkgcc.cli.options import Other, Spacing, SpeedOfSound, Temperature, sound_speed
+from qkgcc.cli.options import ArrayChannels, Other, Spacing, SpeedOfSound, Temperature, sound_speed, with_channels
 from qkgcc.cli.tables import console
 
 
@@ -39,6 +39,7 @@ def doctor(
     ] = None,
     rate: Annotated[int | None, typer.Option(help="The sample rate it should have.")] = None,
     other: Other = None,
+    channels: ArrayChannels = None,
     start: Annotated[float | None, typer.Option(help="Begin at this second.")] = None,
     end: Annotated[float | None, typer.Option(help="Stop at this second.")] = None,
     speed_of_sound: SpeedOfSound = None,
@@ -47,7 +48,8 @@ def doctor(
 ) -> None:
     """Look for what spoils delays: wiring, levels, clocks, clipping, hum.
 
-    Exit code 0: nothing found; 1: something found.
+    Channels are counted from 0, those of `--channels` in their order there. Exit code 0: nothing found; 1: something
+    found.
 
     Examples:
 
@@ -57,17 +59,19 @@ def doctor(
 
     * `qkgcc doctor left.wav --with right.wav`
 
-    * `qkgcc doctor meeting.wav --array respeaker4`
+    * `qkgcc doctor meeting.wav --array respeaker4 --channels 1,2,3,4`
     """
     from qkgcc.arrays import array
     from qkgcc.doctor import diagnose
 
+    microphones = None if geometry is None else array(geometry)
+    recording = open_audio(file, start=start, end=end, other=other)
     diagnosis = diagnose(
-        open_audio(file, start=start, end=end, other=other),
+        with_channels(recording, channels, None if microphones is None else len(microphones)),
         spacing=spacing,
         expect=None if expect is None else expect.value,
         rate=rate,
-        geometry=None if geometry is None else array(geometry),
+        geometry=microphones,
         speed_of_sound=sound_speed(speed_of_sound, temperature),
     )
     if format is Report.json:
@@ -81,5 +85,8 @@ def doctor(
         for finding in diagnosis.findings:
             table.add_row(finding.code, " ".join(map(str, finding.channels)), finding.seen, finding.advice)
         console().print(table)
+    if format is Report.table:
+        for note in diagnosis.notes:
+            console().print(note)
     if diagnosis.findings:
         raise typer.Exit(1)

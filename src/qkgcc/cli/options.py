@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from qkgcc.audio import Recording
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
 
@@ -14,6 +15,10 @@ Spacing = Annotated[
 ]
 Other = Annotated[
     Path | None, typer.Option("--with", help="A second mono recording, the second channel (two recorders).")
+]
+ArrayChannels = Annotated[
+    str | None,
+    typer.Option("--channels", help="Those that are the microphones, in their order: 1,2,3,4 (default: all)."),
 ]
 SpeedOfSound = Annotated[float | None, typer.Option(help="Metres per second (343 when not given).")]
 Temperature = Annotated[
@@ -34,3 +39,12 @@ def sound_speed(speed: float | None, temperature: float | None) -> float:
     if not -80 <= temperature <= 80:
         raise InputError(f"the temperature is {temperature:g} degrees Celsius; expected -80 to 80")
     return 331.3 * math.sqrt(1 + temperature / 273.15)
+
+
+def with_channels(recording: Recording, text: str | None, count: int | None) -> Recording:
+    """The channels that `--channels 1,2,3,4` names, of which there have to be so many."""
+    if text is None:
+        return recording
+    from qkgcc.listening import picked_channels
+
+    return recording.pick(picked_channels(text, len(text.replace(",", " ").split()) if count is None else count))

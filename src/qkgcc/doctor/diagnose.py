@@ -6,22 +6,36 @@ from typing import Any
 import numpy as np
 
 from qkgcc.arrays import Geometry
+from qkgcc.arrays.evidence import wrong_channels
 from qkgcc.audio import Recording, open_audio
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.doctor.clipping import clipped_share, clipping
 from qkgcc.doctor.copies import identical_channels
+from qkgcc.doctor.exchange import measure_exchange
 from qkgcc.doctor.findings import CODES, Diagnosis, Finding
 from qkgcc.doctor.gain import band_levels, gain_mismatch
 from qkgcc.doctor.hum import hum, measure_hum
 from qkgcc.doctor.levels import active_level, dc_offsets, dead_channels, low_levels
-from qkgcc.doctor.order import measure_order
+from qkgcc.doctor.order import WIDE, measure_order
 from qkgcc.doctor.pairs import in_step, offset_and_drift, study_pairs
 from qkgcc.doctor.setup import Setup
 from qkgcc.doctor.size import measure_waves, mirrored, wrong_size
 from qkgcc.doctor.survey import decibels, excerpt, survey
-from qkgcc.doctor.wiring import clear_delays, inverted_polarity, outside_spacing, surplus, wrong_order, wrong_side
+from qkgcc.doctor.wiring import (
+    clear_delays,
+    exchanged,
+    inverted_polarity,
+    outside_spacing,
+    surplus,
+    wrong_order,
+    wrong_side,
+)
 from qkgcc.errors import InputError
 from qkgcc.lags import Excerpt, Floats
+
+NOT_CHECKED = (
+    "Order of the microphones not checked: too few clear delays. Let one person talk near to them, from several places."
+)
 
 
 def diagnose(
@@ -62,6 +76,7 @@ def diagnose(
     findings += found
     live = [channel for channel in range(len(recording.channels)) if channel not in dead]
     clipped = clipped_share(recording, seen)
+    notes: list[str] = []
     measured: dict[str, Any] = {
         "level_dbfs": _rounded(decibels(seen.rms**2), 1),
         "dc_offset": _rounded(seen.offset, 5),
@@ -80,7 +95,7 @@ def diagnose(
         findings += found
         if lines is not None:
             measured["hum_dbfs"] = [round(float(level), 1) if level > -190 else None for level in lines.level]
-        more, details = _pair_checks(recording, part, distinct, setup, expect)
+        more, notes, details = _pair_checks(recording, part, distinct, setup, expect)
         findings += more
         measured |= details
     findings.sort(key=lambda finding: (CODES.index(finding.code), finding.channels))
@@ -90,16 +105,18 @@ def diagnose(
         channels=len(recording.channels),
         duration=recording.duration,
         findings=tuple(findings),
+        notes=tuple(notes),
         measured=measured,
     )
 
 
 def _pair_checks(
     recording: Recording, part: Excerpt, distinct: list[int], setup: Setup, expect: str | None
-) -> tuple[list[Finding], dict[str, Any]]:
+) -> tuple[list[Finding], list[str], dict[str, Any]]:
+    """Findings, notes, and what was measured."""
     pairs = study_pairs(part, distinct, setup)
     if pairs is None:
-        return [], {}
+        return [], [], {}
     rate = recording.sample_rate
     levels = band_levels(part, distinct)
     middles = {pair: _middle(clear_delays(followed, pairs.column(*pair))) for pair, followed in pairs.tracks.items()}
@@ -115,12 +132,20 @@ def _pair_checks(
         if pair[0] in together and pair[1] in together
     }
     placed: list[Finding] = []
+    notes: list[str] = []
     waves = None
     if setup.geometry is not None and not any(pairs.inverted.values()):
         tracks = {pair: pairs.tracks[pair] for pair in good}
         order = measure_order(tracks, together, setup.geometry, setup.speed_of_sound)
         waves = measure_waves(tracks, together, setup.geometry, setup.speed_of_sound)
         placed = wrong_order(order, rate) or wrong_size(waves, order, together, rate)
+        if order is None and len(together) >= 3:
+            exchange = None
+            if setup.geometry.aperture > WIDE:
+                exchange = measure_exchange(part, together, setup.geometry.microphones[together], setup.speed_of_sound)
+            placed = exchanged(exchange)
+            if exchange is None or not exchange.checked:
+                notes.append(NOT_CHECKED)
         findings += placed
     if not placed:  # a wrong order or size of itself puts delays outside the spacings
         findings += outside_spacing(good, setup, rate)
@@ -144,7 +169,7 @@ def _pair_checks(
                 else round(float(np.median(levels.level[:, pair[0]] - levels.level[:, pair[1]])), 1),
             }
         )
-    return findings, {"pairs": measured}
+    return findings, notes, {"pairs": measured}
 
 
 def _middle(delays: Floats | None) -> float | None:
@@ -178,7 +203,7 @@ def _checked(
     if expect not in (None, "left", "right"):
         raise InputError(f"expect is {expect!r}; expected 'left' or 'right', the side on which the source was")
     if geometry is not None and len(geometry) != count:
-        raise InputError(f"the geometry has {len(geometry)} microphones, {recording.name} {count} channels")
+        raise InputError(wrong_channels(recording.name, count, geometry))
     return Setup(spacing, geometry, speed_of_sound)
 
 

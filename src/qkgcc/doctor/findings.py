@@ -50,6 +50,8 @@ class Diagnosis:
     duration: float
     """Seconds."""
     findings: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()
+    """Sentences about what could not be checked."""
     measured: dict[str, Any] = field(default_factory=dict)
     """What was measured on the way, in plain numbers, lists and dicts; None where it could not be."""
 
@@ -62,9 +64,9 @@ class Diagnosis:
 
     def __str__(self) -> str:
         head = f"{self.source}: {self.channels} channels, {self.sample_rate} Hz, {self.duration:.1f} s"
-        if not self.findings:
-            return f"{head}: nothing wrong was found"
-        return "\n".join([head, *(f"  {finding.code}: {finding.seen} {finding.advice}" for finding in self.findings)])
+        lines = [f"  {finding.code}: {finding.seen} {finding.advice}" for finding in self.findings]
+        lines += [f"  {note}" for note in self.notes]
+        return "\n".join([head if self.findings else f"{head}: nothing wrong was found", *lines])
 
 
 def named(channels: Iterable[int]) -> str:

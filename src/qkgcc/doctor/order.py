@@ -26,11 +26,12 @@ MISFIT = (16e-6, 0.03)
 Clean: 1.3e-6 s at most on real recordings of a small array; wrong orders that are no mirror image: 16e-6 s and more."""
 BETTER = 3.0
 """Times smaller that the error in the other order must be."""
+WIDE = 1.0
+"""Metres across, from which sources are taken to be near."""
 
 _CLOSURE = 95e-6  # seconds by which the delays around a triangle may miss
 _BLOCKS = 3  # that are needed
 _ALL_ORDERS = 6  # microphones; of more than that, orders are searched step by step
-_WIDE = 1.0  # metres across, from which sources are taken to be near
 _DIRECTIONS, _DISTANCES = 800, (0.15, 0.3, 0.45, 0.6, 0.8, 1.0, 1.4, 2.0, 4.0)  # of the library; in sizes of the array
 _MOST = 20  # blocks that are compared with it
 _STARTS = 6  # orders that such a search begins with, where the given one does not fit
@@ -66,7 +67,7 @@ def measure_order(
     if len(times) < _BLOCKS:
         return None
     positions = geometry.microphones[channels]
-    wide = geometry.aperture > _WIDE
+    wide = geometry.aperture > WIDE
     waves = _Library(positions, speed_of_sound) if wide else _Plane(speed_of_sound)
     if wide:
         times = times[:: -(-len(times) // _MOST)]

@@ -12,11 +12,13 @@ import numpy as np
 
 from qkgcc.arrays import Geometry
 from qkgcc.doctor.findings import Finding
-from qkgcc.doctor.order import Order, arrival_times, misfit
+from qkgcc.doctor.order import MISFIT, WIDE, Order, arrival_times, misfit
 from qkgcc.lags import Floats, Track
 
 TOO_SMALL, TOO_LARGE = 1.3, 0.75
 """Slowness of the plane waves, in that of sound: 1 for microphones in space, and at most 1 for flat arrays."""
+TINY = 0.15
+"""The same of all sound, in an array that is said to be metres across: its units are wrong."""
 AGREE = 0.6
 """Of the blocks that must be beyond."""
 NO_ORDER = 3.0
@@ -38,13 +40,15 @@ class Waves:
     """RMS in seconds, the median of the blocks."""
     dimensions: int
     sees_left: bool
+    wide: bool
+    """Metres across: sources near to such an array make no plane waves."""
 
 
 def measure_waves(
     tracks: dict[tuple[int, int], Track], channels: list[int], geometry: Geometry, speed_of_sound: float
 ) -> Waves | None:
-    """None with fewer than three channels, without enough blocks in which the pairs agree, or metres apart."""
-    if len(channels) < 3 or geometry.aperture > 1.0:
+    """None with fewer than three channels, or without enough blocks in which the pairs agree."""
+    if len(channels) < 3:
         return None
     times = arrival_times(tracks, channels)
     if len(times) < _BLOCKS:
@@ -62,6 +66,7 @@ def measure_waves(
         error=float(np.median(np.sqrt(np.mean(left**2, axis=1)))),
         dimensions=int(seen.sum()),
         sees_left=bool((axes[seen][:, 1] ** 2).sum() > 0.8),
+        wide=geometry.aperture > WIDE,
     )
 
 
@@ -69,6 +74,8 @@ def wrong_size(waves: Waves | None, order: Order | None, channels: list[int], sa
     """A geometry in which delays are impossible; of another order, `order` has been asked before."""
     if waves is None or order is None or order.wrong:
         return []
+    if waves.wide:
+        return _tiny_delays(waves, order, channels)
     limit = misfit(order.crossing)
     fits = waves.error <= limit
     if fits and (waves.slowness > TOO_SMALL).mean() >= AGREE:
@@ -106,9 +113,31 @@ def wrong_size(waves: Waves | None, order: Order | None, channels: list[int], sa
     return []
 
 
+def _tiny_delays(waves: Waves, order: Order, channels: list[int]) -> list[Finding]:
+    """An array said to be metres across that hears plane waves, all of them from its zenith: one of centimetres.
+
+    Sources near to a wide array make no plane waves, and none stays at the same distance from all of its microphones.
+    """
+    if waves.error > 2 * MISFIT[0] or (waves.slowness < TINY).mean() < AGREE:
+        return []
+    slowness = float(np.quantile(waves.slowness, 0.9))
+    times = 10.0 ** round(np.log10(1 / max(slowness, 1e-4)))  # wrong units
+    return [
+        Finding(
+            "wrong-geometry",
+            tuple(channels),
+            f"The delays of all pairs are tiny: at most {100 * slowness:.2g} % of what an array that sound needs "
+            f"{1000 * order.crossing:.0f} ms to cross would have. The geometry looks "
+            + ("up to " if waves.dimensions < 3 else "")
+            + f"{times:.0f} times too large.",
+            "Are the units right (mm or cm given as m)? If they are, the source was in the very middle of the array.",
+        )
+    ]
+
+
 def mirrored(waves: Waves | None, expect: str) -> list[Finding]:
     """A source that is heard on the other side than it was."""
-    if waves is None or not waves.sees_left:
+    if waves is None or waves.wide or not waves.sees_left:
         return []
     sign = 1 if expect == "left" else -1
     if (sign * waves.left < -_SIDE).mean() < AGREE:

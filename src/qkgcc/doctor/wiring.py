@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from qkgcc.doctor.exchange import Exchange
 from qkgcc.doctor.findings import Finding, named
 from qkgcc.doctor.order import Order
 from qkgcc.doctor.setup import Setup
@@ -132,5 +133,21 @@ def wrong_order(order: Order | None, sample_rate: int) -> list[Finding]:
             + ", ".join(f"channel {channel} is microphone {place}" for channel, place in exchanged)
             + " (or the mirror image of that).",
             "Reorder the channels, or the rows of the geometry file, and check the labels on the cables.",
+        )
+    ]
+
+
+def exchanged(exchange: Exchange | None) -> list[Finding]:
+    """Two of many microphones, metres apart."""
+    if exchange is None or not exchange.found:
+        return []
+    first, second = exchange.channels
+    return [
+        Finding(
+            "swapped-channels",
+            exchange.channels,
+            f"All pairs together fit a source better by {100 * (exchange.better - 1):.0f} %, and in "
+            f"{100 * exchange.often:.0f} % of the seconds, if channels {first} and {second} are exchanged.",
+            "Exchange the two channels, or the rows of the geometry file, and check the labels on the cables.",
         )
     ]

@@ -17,6 +17,9 @@ from qkgcc.lags import Excerpt, Floats, Line, Track, phat
 LIKE = 0.6
 """Correlation of two beginnings from which they are one sound; unlike ones have up to 0.55."""
 
+ALIKE = 0.45
+"""Correlation that most beginnings of one sound have, and some of unlike ones: what is believed has to agree."""
+
 _HOP = 0.00025  # seconds between the powers that show an edge
 _BEFORE, _AFTER = 0.001, 0.003  # seconds around an edge that are correlated
 _SLACK = 0.0015  # seconds by which the two edges may be seen too early or too late

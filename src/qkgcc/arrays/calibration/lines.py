@@ -35,6 +35,8 @@ _STAY = (4, 2.0)  # peaks and seconds that make one
 _ENDS = 0.6  # seconds at both ends of it, in which blocks hear of the walk, too
 _STAYS, _STAYING = 3, 12  # stays, and peaks in them, that are needed
 _SHORTEST = 10.0  # seconds between the first and the last delay, for a drift
+_MAIN = 0.5  # of the delays of a few seconds that lie at one place, or more; else they are chance
+_SLOPED = 5  # delays from which on a few seconds can show that they move
 _BATCHES = 10
 _RESOLUTION = 15e-6  # seconds that a delay, or all of a place and a stretch, is uncertain by at least
 _STUDENT = 1.15  # for ten stretches, two of these standard deviations hold 95 %
@@ -100,7 +102,9 @@ def fit_clock(times: Floats, delays: Floats, clear: npt.NDArray[np.bool_], heigh
     line, agreed = consensus(t, d, np.ones(len(t)), AGREE)
     if agreed.mean() < 0.7:
         return None
-    return _lines(t, d, *_parallel(t, d, line.slope), rate)
+    # Claps that follow each other tell little of the slope, those at both ends all of it.
+    steep = _within(t[agreed], d[agreed], np.zeros(int(agreed.sum()), dtype=np.int64))
+    return _lines(t, d, *_parallel(t, d, line.slope if steep is None else steep), rate)
 
 
 def _seconds(times: Floats, peaks: npt.NDArray[np.bool_]) -> bool:
@@ -137,22 +141,29 @@ def _lines(
     )
 
 
-def _at_once(times: Floats, delays: Floats) -> Clock:
-    """Sounds within a few seconds tell the offset there, and no drift."""
-    place = _places(delays)
+def _at_once(times: Floats, delays: Floats) -> Clock | None:
+    """Sounds within a few seconds tell the offset there, and no drift; None where they do not agree on a place."""
+    # The clocks may run apart even so: what moves by less than a clock does is one place.
+    slope = consensus(times, delays, np.ones(len(times)), _GAP)[0].slope if len(times) >= _SLOPED else 0.0
+    slope = slope if abs(slope) <= _STEEPEST else 0.0
+    level = delays - slope * times
+    place = _places(level)
     main = place == int(np.bincount(place[place >= 0]).argmax())
-    scatter = max(_RESOLUTION, float(np.std(delays[main]))) / float(np.sqrt(main.sum()))
+    if main.sum() <= _MAIN * len(times) or place.max() >= _PLACES:
+        return None
+    # Blocks overlap by half, and those of one place err together.
+    scatter = max(_RESOLUTION, float(np.std(level[main])) / float(np.sqrt(max(1.0, main.sum() / 2))))
     at = float(times[main].mean())
     return Clock(
         "",
-        float(np.median(delays[main])),
+        float(np.median(level[main])) + slope * at,
         float(np.hypot(scatter, _USUAL * at)),
         None,
         None,
         int((place >= 0).sum()),
         len(times),
         int(place.max()) + 1,
-        float(np.ptp(delays[place >= 0])),
+        float(np.ptp(level[place >= 0])),
         at=at,
         sd_there=scatter,
     )

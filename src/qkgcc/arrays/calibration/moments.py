@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from qkgcc.arrays.calibration.refine import TOLERANCE, Moments
+from qkgcc.arrays.evidence import wrong_channels
 from qkgcc.arrays.geometry import Floats, Geometry
 from qkgcc.audio import Recording
 from qkgcc.constants import SPEED_OF_SOUND
@@ -41,9 +42,7 @@ def measure_moments(
         latest: seconds by which a channel may be late of its own.
     """
     if len(recording.channels) != len(geometry):
-        raise InputError(
-            f"the geometry has {len(geometry)} microphones, {recording.name} {len(recording.channels)} channels"
-        )
+        raise InputError(wrong_channels(recording.name, len(recording.channels), geometry))
     delays, weights = [], []
     times: Floats = np.empty(0)
     for count, (first, second) in enumerate(geometry.pairs):

@@ -78,7 +78,7 @@ def _named(shifts: Floats, places: Floats, directions: Floats, height_known: boo
         along = _within(left, np.einsum("ij,x->ijx", np.eye(len(places)), axis))
         if len(along) >= max(1, len(places) - 3 - 1) and len(along):
             who = _microphones(along)
-            named.append((f"where {who} lie along {_called(axis)}", along, _advice_axis(axis, directions)))
+            named.append((f"where {who} lie along {_called(axis)}", along, _advice_axis(axis, places, directions)))
             left = _without(left, along)
     if len(left):
         stretches = _stretches(places)
@@ -168,7 +168,11 @@ def _microphones(shifts: Floats) -> str:
     return f"microphone{'s' if len(moving) > 1 else ''} " + ", ".join(map(str, moving))
 
 
-def _advice_axis(axis: Floats, directions: Floats) -> str:
+def _advice_axis(axis: Floats, places: Floats, directions: Floats) -> str:
+    centred = places - places.mean(axis=0)
+    extent = np.linalg.svd(centred, compute_uv=False)
+    if extent[1] < _FLAT * extent[0] and np.linalg.norm(centred @ axis) < _FLAT * extent[0]:
+        return "no walk tells what lies beside a row: measure it by hand"
     flat = np.sqrt(((directions @ axis) ** 2).mean())
     if flat < _FLAT:
         return f"the sound came from places of about one height along {_called(axis)}: walk above and below them, too"

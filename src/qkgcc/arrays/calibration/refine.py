@@ -12,7 +12,7 @@ named: heights after a walk in the plane of the microphones, the size of a flat 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -127,41 +127,47 @@ def refine(
     fit.begin()
     before = fit.scale()
     fit.converge_twice()
-    places = _closest(fit.places, start)
-    astray = np.linalg.norm(places - start, axis=1).max() > _ASTRAY * tolerance
-    stays = bool(astray and len(undetermined(fit.information()[0], fit.places, LIMIT)[0]))
-    if stays:
-        # Far along a shift that is nearly free, others become free: nothing of this can be trusted.
-        fit.stay()
-        fit.converge_twice()
-        places = start
     if fit.scale() > _LOST * nominal.aperture:
         raise InputError(
             f"the delays fit no source that walks around these microphones: they miss by "
             f"{1e6 * fit.scale() / speed_of_sound:.0f} µs. Is there one talker, louder than the noise, and does every "
             "channel have its microphone? `qkgcc doctor --array` looks for that"
         )
-    information, covariance = fit.information()
-    if stays:  # at the given places much would seem to be told, and yet it led astray: then nothing is known
-        information, covariance = 0 * information, tolerance**2 * np.eye(3 * count)
+    # The fit may have turned as a whole; what is known of its places turns with them onto the given ones.
+    turn = _turn(fit.places, start)
+    places = (fit.places - fit.places.mean(axis=0)) @ turn + start.mean(axis=0)
+    directions = fit.direction @ turn
+    all_of_them = np.kron(np.eye(count), turn)
+    information, covariance = (all_of_them.T @ matrix @ all_of_them for matrix in fit.information())
     # What is not known better than it was given stays so.
     loose = undetermined(information, places, tolerance / 2)[0].reshape(-1, 3 * count)
     moved = (places - start).ravel()
     places = start + (moved - moved @ loose.T @ loose).reshape(count, 3)
+    advice = None
+    astray = np.linalg.norm(places - start, axis=1).max() > _ASTRAY * tolerance
+    if astray and len(undetermined(information, places, LIMIT)[0]):
+        # Far along a shift that is nearly free, others become free: nothing of this can be trusted, though at the given
+        # places much would seem to be told.
+        fit.stay()
+        fit.converge_twice()
+        places, directions = start, fit.direction
+        information, covariance = 0 * information, tolerance**2 * np.eye(3 * count)
+        advice = "the fit went astray: give the height of the source or a smaller tolerance, or measure these by hand"
     motions = rigid_motions(places)
     free = np.eye(3 * count) - motions.T @ motions
     sd = np.sqrt(np.clip(np.diag(free @ covariance @ free), 0, None)).reshape(count, 3)
     with np.errstate(divide="ignore"):
         distances = np.where(fit.nearness > 0.02, 1 / fit.nearness, np.inf)
+    lost = unsolved(information, places, directions, height is not None)
     return Refined(
         geometry=Geometry(places + middle, nominal.name),
         sd=sd,
         moved=np.linalg.norm(places - start, axis=1),
         offsets=(fit.late - fit.late.mean()) / speed_of_sound if offsets else None,
-        unsolved=unsolved(information, places, fit.direction, height is not None),
+        unsolved=tuple(one if advice is None else replace(one, advice=advice) for one in lost),
         residual=fit.scale() / speed_of_sound,
         before=before / speed_of_sound,
-        directions=fit.direction,
+        directions=directions,
         distances=distances,
         used=float((fit.robust() > 0.5)[fit.weights > 0].mean()),
     )
@@ -405,10 +411,8 @@ class _Fit:
         return known
 
 
-def _closest(places: Floats, nominal: Floats) -> Floats:
-    """Turned and shifted as a whole to lie closest to the nominal places (Procrustes, no mirror image)."""
-    moved = places - places.mean(axis=0)
-    target = nominal - nominal.mean(axis=0)
-    left, _, right = np.linalg.svd(moved.T @ target)
+def _turn(places: Floats, nominal: Floats) -> Floats:
+    """The turn by which places lie closest to the nominal ones (Procrustes, no mirror image). Shape: (3, 3)"""
+    left, _, right = np.linalg.svd((places - places.mean(axis=0)).T @ (nominal - nominal.mean(axis=0)))
     sign = np.array([1.0, 1.0, np.sign(np.linalg.det(left @ right))])
-    return np.asarray(moved @ (left * sign) @ right + nominal.mean(axis=0))
+    return np.asarray((left * sign) @ right)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import scipy.fft
 
 from qkgcc.arrays.calibration.alignment import warped
-from qkgcc.arrays.calibration.edges import LIKE, first_to_arrive, track_edges
+from qkgcc.arrays.calibration.edges import ALIKE, LIKE, first_to_arrive, track_edges
 from qkgcc.arrays.calibration.lines import AGREE, Clock, fit_clock
 from qkgcc.audio import Recording, resampled
 from qkgcc.constants import SPEED_OF_SOUND
@@ -40,8 +40,12 @@ _SURE = 12.0  # height of a peak that no chance has
 _LOUD, _KNOWN = 0.25, 0.3  # of the power of the loudest, for a sound to be a clap, and of these that have to be found
 _REACH = (0.06, 0.02)  # seconds around the line of the envelopes, and around that of the first look: 7 m
 _ENOUGH = 12  # seconds with a peak
+_FEW = (40, 0.25)  # of these, and their share, that may be those of claps: each is heard in two
+_SPOKEN = (4, 1.5, 0.4)  # blocks with a peak, seconds between them, and their share, that are of no clap
+_LOW = 4.5  # height of these peaks: one of them is chance, but most of them do not agree by chance
 _MOST, _STRETCH = 600, 15.0  # blocks of a second, and seconds of a stretch of them in a long recording
 _ABRUPT, _APART = 0.03, 0.25  # seconds around a sound that begins abruptly, and between two of them
+_MANY = 4  # claps that agree on a line; three of them do so by chance
 _HIGH = 6.0  # height of a peak that counts; noise has 4
 
 Progress = Callable[[float], object]
@@ -241,16 +245,30 @@ def _heard(part: Excerpt, reach: float, rest: Line, base: Line, rate: int, *, st
         return None if fit is None else replace(fit, inverted=column == 1)
 
     seconds = track(part, 0, 1, reach, rest, centres=_centres(part.seconds))
-    if (seconds.heights >= _HIGH).any(axis=1).sum() >= _ENOUGH:
-        fit = fitted(seconds)
-        if fit is not None:
-            return fit
+    high = (seconds.heights >= _HIGH).any(axis=1)
+    fit = fitted(seconds) if high.sum() >= _ENOUGH else None
+    if fit is None and _spoken(seconds):
+        fit = fitted(replace(seconds, clear=seconds.heights >= _LOW))
+    if fit is not None and (high.sum() >= _FEW[0] or high.mean() >= _FEW[1]):
+        return fit
+    return _abrupt(part, reach, rest, fitted, strict=strict) or fit
+
+
+def _abrupt(
+    part: Excerpt, reach: float, rest: Line, fitted: Callable[[Track], Clock | None], *, strict: bool
+) -> Clock | None:
+    """The clock by sounds that begin abruptly."""
     # So short that the direct sound is most of it. Where reflections rival it even so, its leading edge does not.
     onsets, reach = _onsets(part.samples[0], part.rate), max(reach, _REACH[0])
     bursts = track(part, 0, 1, reach, rest, block=_ABRUPT, centres=onsets + _ABRUPT / 6)
     bursts = _trusted(bursts, part, onsets, _HIGH)
     near = fitted(bursts)
-    far = fitted(_trusted(track_edges(part, onsets, reach, rest), part, onsets, LIKE))
+    edges = track_edges(part, onsets, reach, rest)
+    far = fitted(_trusted(edges, part, onsets, LIKE))
+    if far is None or far.used < _MANY:
+        # Beginnings that are less alike are one sound all the same where more of them agree.
+        more = fitted(_trusted(edges, part, onsets, ALIKE))
+        far = more if more is not None and more.used >= _MANY else far
     found = [fit for fit in (near, far) if fit is not None]
     if near is not None and far is not None:
         at = far.at if far.drift is None else near.at
@@ -259,6 +277,16 @@ def _heard(part: Excerpt, reach: float, rest: Line, base: Line, rate: int, *, st
     if strict:  # one clap or two could be found anywhere by chance: only what both ways find is believed
         found = [fit for fit in found if fit.used > 2]
     return max(found, key=lambda fit: fit.used, default=None)
+
+
+def _spoken(seconds: Track) -> bool:
+    """Whether much of what was recorded is heard, as of a few seconds of speech.
+
+    A clap is heard in two or three blocks, one beside the other.
+    """
+    fewest, apart, share = _SPOKEN
+    times = seconds.times[(seconds.heights >= _LOW).any(axis=1)]
+    return bool(len(times) >= max(fewest, share * len(seconds.times)) and np.ptp(times) >= apart)
 
 
 def _trusted(followed: Track, part: Excerpt, onsets: Floats, least: float) -> Track:
