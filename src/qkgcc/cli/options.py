@@ -34,3 +34,14 @@ def sound_speed(speed: float | None, temperature: float | None) -> float:
     if not -80 <= temperature <= 80:
         raise InputError(f"the temperature is {temperature:g} degrees Celsius; expected -80 to 80")
     return 331.3 * math.sqrt(1 + temperature / 273.15)
+
+
+def source_count(text: str) -> int | str:
+    """What `--sources` says: a number, or auto.
+
+    >>> source_count("2"), source_count("auto")
+    (2, 'auto')
+    """
+    if text != "auto" and not text.isdecimal():
+        raise InputError(f"--sources {text}: expected a number such as 2, or auto")
+    return text if text == "auto" else int(text)
