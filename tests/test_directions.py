@@ -20,7 +20,7 @@ from qkgcc.arrays.directions.context import CONTEXT, Context
 from qkgcc.arrays.directions.estimator import DirectionEstimator
 from qkgcc.arrays.directions.found import DirectionEstimate, described
 from qkgcc.arrays.directions.grids import Grid, angle_between, azimuth_elevation, unit_vectors
-from qkgcc.arrays.directions.maps import FrameMaps
+from qkgcc.arrays.directions.maps import FrameMaps, MapSum
 from qkgcc.arrays.evidence import ArrayEvidence, ArrayFrames, frames_of
 from qkgcc.audio import open_audio
 from qkgcc.cli import app, main
@@ -293,6 +293,27 @@ def test_sources_are_counted_in_the_block_itself() -> None:
     assert [block.directions[0].azimuth for block in blocks] == pytest.approx([40, 40, -75, -75], abs=3)
 
 
+def test_frames_that_are_sure_of_nothing_count_one_source_at_most() -> None:
+    geometry = array("circular:8:0.1")
+    estimator = DirectionEstimator(geometry, NETWORK, sources="auto", threads=1)
+    evidence = estimator.evidence(16000)
+    maps, frames = estimator.maps(evidence), evidence.push(sound(geometry, [(40.0, 0.0), (-75.0, 0.0)], 2.0))
+    found = maps(frames)
+    for sureness, count in ((1.0, 2), (0.01, 1)):
+        summed = MapSum(maps)
+        summed.add(frames, found._replace(weights=sureness * found.weights))
+        assert len(estimator.peaks(summed)) == count
+
+
+@pytest.mark.parametrize("folder", ["50cm", "150cm"])
+def test_in_the_pause_at_the_end_of_a_real_recording_nobody_is_counted_beside_the_talker(
+    folder: str, corpora: Path
+) -> None:
+    for path in sorted((corpora / "real/respeaker/a180e20" / folder).glob("*.flac")):
+        answer = DirectionEstimator(array("respeaker4"), sources="auto", threads=1)(path)
+        assert [len(block.directions) for block in answer.blocks] == [1] * len(answer.blocks)
+
+
 def test_context_reaches_as_far_as_it_says() -> None:
     geometry = array("respeaker4")
     x = sound(geometry, [(40.0, 0.0)], 5.0, snr=0.0)
@@ -421,7 +442,9 @@ def test_silence_has_no_direction() -> None:
     assert json.loads(answer.to_json())["azimuth"][0] is None
 
 
-@pytest.mark.parametrize(("channels", "hint"), [(3, ""), (6, ": pick those")])
+@pytest.mark.parametrize(
+    ("channels", "hint"), [(3, ": record all of them, or give an array of these 3"), (6, ": pick those")]
+)
 def test_other_numbers_of_channels_are_explained(channels: int, hint: str) -> None:
     x = np.random.default_rng(0).standard_normal((channels, 4000))
     with pytest.raises(InputError, match=f"has {channels} channels; respeaker4 has 4 microphones{hint}"):

@@ -400,8 +400,15 @@ def wrong_channels(name: str, count: int | None, geometry: Geometry) -> str:
     if count is None:
         return f"{name} does not fit {geometry.name}: expected ({len(geometry)}, samples), a row for each microphone"
     channels = f"{count} channel{'s' if count != 1 else ''}"
-    pick = ": pick those that are its microphones, in their order (--channels)" if count > len(geometry) else ""
-    return f"{name} has {channels}; {geometry.name} has {len(geometry)} microphones{pick}"
+    if count > len(geometry):
+        advice = "pick those that are its microphones, in their order (--channels)"
+    elif count > 1:
+        advice = (
+            f"record all of them, or give an array of these {count} (--array with a TOML or CSV file of their places)"
+        )
+    else:
+        advice = "a direction needs at least 2 in one file; record all of them"
+    return f"{name} has {channels}; {geometry.name} has {len(geometry)} microphones: {advice}"
 
 
 def _log_softmax(logits: Floats32) -> Floats32:

@@ -117,6 +117,7 @@ def _place(found: Position) -> str:
     return (
         f"{front:z.2f} to the front, {left:z.2f} to the left, {up:z.2f} up, from {int(found.used.sum())} of "
         f"{len(found.used)} delays, which miss it by {1e6 * found.rms:.0f} µs"
+        + (f" ({found.remark})" if found.remark else "")
     )
 
 

@@ -58,7 +58,9 @@ class Heard:
         source = Replay(self.file, speed=1.0 if self.speed is None else self.speed)
         if self.channels is None and geometry is not None and source.channels != len(geometry):
             raise InputError(wrong_channels(source.name, source.channels, geometry))
-        check_channels(source.name, source.channels, picked)
+        check_channels(
+            source.name, source.channels, picked, "two mono recordings: join them into one file with two channels"
+        )
         return source, picked
 
 

@@ -162,7 +162,7 @@ def locate(
             try:
                 recording = open_audio(source, start=start, end=end)
                 if chosen is not None:
-                    recording = recording.pick([int(one) for one in chosen])
+                    recording = recording.pick([int(one) for one in chosen], "record all microphones into one file")
                 answer = locator.find(recording, show)
                 if plot is not None:
                     answer.plot(plot_path(plot, source if len(given) > 1 else None, None, taken))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -51,6 +52,9 @@ MOST = 4
 LEAST = 0.06
 """Share of what the frames say that a source has to have for "auto" to count it, or what it would be if frames said
 nothing at all where that is more."""
+SURELY = 0.15
+"""What the frames that speak for a source count by in all (`FrameMaps.weights`), for "auto" to count it beside another:
+in a pause, the few that are heard speak for anything."""
 FRAME_ERROR, SHARPNESS, USUAL_SPEED = 4.0, 2.0, 10.0
 """Of the tracker, see there: the best of some on simulated scenes with talkers of dev-clean who stand and walk."""
 BLOCK = 1.0
@@ -148,7 +152,10 @@ class DirectionEstimator:
         """As many directions as were asked for."""
         if self.sources != "auto":
             return summed.peaks(int(self.sources))
-        return summed.peaks(MOST, max(LEAST, self.grid.chance(NEAR)))
+        least = max(LEAST, self.grid.chance(NEAR))
+        found = summed.peaks(MOST, least)
+        others = itertools.takewhile(lambda peak: peak.share * summed.weight >= SURELY, found[1:])
+        return summed.peaks(min(len(found), 1 + len(list(others))), least)
 
     def peaks_along(self, summed: MapSum, context: Context, first: float, last: float) -> list[Peak]:
         """The same of a block from `first` to `last` seconds, with the seconds around it.
