@@ -1,7 +1,8 @@
 """Directions of arrays: what they cost, what their confidence is worth, and what the rules behind them are worth.
 
-    python -m benchmarks.directions                                  # cost
-    python -m benchmarks.directions --bank banks/test-clean          # cost, and confidence in rooms of these voices
+    python -m benchmarks.directions                                  # cost, and latency in real time
+    python -m benchmarks.directions --latency                        # latency alone: half a minute, on a quiet machine
+    python -m benchmarks.directions --bank banks/test-clean          # and confidence in rooms of these voices
     python -m benchmarks.directions --bank banks/dev-clean --trials  # other rules, in rooms of voices for that
 
 How they compare with other methods, on frozen scenes and real recordings: `qkgcc reproduce arrays`.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,12 +21,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import soundfile
 
 from benchmarks.timing import write
 from qkgcc.arrays import Geometry, array
 from qkgcc.arrays.directions import maps
 from qkgcc.arrays.directions.estimator import DirectionEstimator
+from qkgcc.arrays.directions.grids import unit_vectors
+from qkgcc.arrays.directions.stream import DirectionFrames, DirectionStream, frames_csv
+from qkgcc.capture import Replay
+from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.data.banks import Bank
+from qkgcc.listening import Session
+from qkgcc.methods import CLASSICAL
 from qkgcc.simulate.render import render
 from qkgcc.simulate.scenes import Scene, Source
 
@@ -191,25 +200,78 @@ def trials(cases: Iterable[Case], method: str = "general-small") -> None:
 
 
 def cost() -> list[dict[str, Any]]:
-    """Times real time on one core."""
-    rng = np.random.default_rng(0)
+    """Times real time on one core: at the hop that was asked about, as it is by default, and with tracks."""
     rows = []
-    for name, method in itertools.product(ARRAYS, OURS):
-        samples = 0.1 * rng.standard_normal((len(array(name)), SECONDS * RATE)).astype(np.float32)
-        estimator = DirectionEstimator(array(name), method, hop=1024 / RATE, threads=1)
-        estimator(samples[:, :RATE], RATE)
+    for name, (hop, track), method in itertools.product(ARRAYS, ((1024, False), (512, False), (512, True)), OURS):
+        if track and method in CLASSICAL:
+            continue
+        samples = talkers_at_once(array(name), RATE, SECONDS)
+        estimator = DirectionEstimator(array(name), method, hop=hop / RATE, threads=1)
+        estimator(samples[:, :RATE], RATE, track=track)
         seconds = []
         for _ in range(5):
             begin = time.process_time()
-            estimator(samples, RATE)
+            estimator(samples, RATE, track=track)
             seconds.append(time.process_time() - begin)
+        asked = hop == 1024 and method == "general"
         rows.append(
             {
                 "array": name,
                 "pairs": len(array(name).pairs),
                 "method": method,
+                "hop": f"{hop}{' (default)' if hop == 512 else ''}",
+                "tracks": "yes" if track else "",
                 "times real time": f"{SECONDS / np.median(seconds):.0f}",
-                "asked": LEAST[name] if method == "general" else "",
+                "asked": LEAST[name] if asked else "",
+            }
+        )
+    return rows
+
+
+def talkers_at_once(geometry: Geometry, rate: int, seconds: float) -> npt.NDArray[np.float32]:
+    """Noise in bursts from two far directions, and a little of each microphone's own: something to follow."""
+    rng = np.random.default_rng(0)
+    n = int(seconds * rate)
+    frequencies = np.fft.rfftfreq(n, 1 / rate)
+    heard = 0.05 * rng.standard_normal((len(geometry), n))
+    for azimuth in (60.0, -100.0):
+        bursts = np.repeat(rng.random(n // (rate // 5) + 1) < 0.7, rate // 5)[:n]
+        later = -geometry.microphones @ unit_vectors(azimuth) / SPEED_OF_SOUND
+        spectrum = np.fft.rfft(bursts * rng.standard_normal(n)) * np.exp(-2j * np.pi * frequencies * later[:, None])
+        heard += np.fft.irfft(spectrum, n)
+    return (0.05 * heard).astype(np.float32)
+
+
+def latency(name: str = "respeaker4", seconds: float = 10.0) -> list[dict[str, Any]]:
+    """From the last sample of a frame to its line, as `qkgcc listen --from FILE --track --format csv` goes it, in real
+    time."""
+    rows = []
+    geometry = array(name)
+    for rate in (16000, 44100, 48000):
+        stream = DirectionStream(DirectionEstimator(geometry, threads=1), rate, track=True)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "talk.wav"
+            soundfile.write(path, talkers_at_once(geometry, rate, seconds).T, rate)
+            session = Session(Replay(path), stream, range(len(geometry)))
+
+            def show(frames: DirectionFrames, session: Session[DirectionFrames] = session) -> None:
+                frames_csv(frames)
+                session.shown()
+
+            session.run(lambda: False, show, lambda: None, print)
+        taken = 1000 * np.array(session.latencies)
+        rows.append(
+            {
+                "array": name,
+                "rate": rate,
+                "frames": len(taken),
+                "median": f"{np.median(taken):.1f} ms",
+                "95 %": f"{np.percentile(taken, 95):.1f} ms",
+                "largest": f"{taken.max():.1f} ms",
+                "asked": f"{20 + 1000 * stream.latency:.1f} ms",
+                "of these the resampler's": f"{1000 * stream.latency:.1f} ms",
+                "overruns": session.overruns,
+                "load": f"{100 * session.mean_load:.0f} %",
             }
         )
     return rows
@@ -219,6 +281,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bank", type=Path, help="of voices")
     parser.add_argument("--count", type=int, default=8, help="rooms for each array and number of talkers")
+    parser.add_argument("--latency", action="store_true", help="latency in real time, and nothing else")
     parser.add_argument("--trials", action="store_true", help="other rules, and nothing else")
     given = parser.parse_args()
     if given.trials:
@@ -227,9 +290,19 @@ def main() -> None:
         trials(rooms(given.bank, given.count))
         return
     command = "python -m benchmarks.directions"
-    rows = cost()
-    notes = ["One thread, hops of 1024 samples at 16 kHz (the default, 512, is half as fast); noise, median of 5."]
-    write("directions_cost", "What directions cost", command, list(rows[0]), rows, notes)
+    if not given.latency:
+        rows = cost()
+        notes = ["One thread, hops in samples at 16 kHz; two bursts of noise at once, median of 5."]
+        write("directions_cost", "What directions cost", command, list(rows[0]), rows, notes)
+    rows = latency()
+    notes = [
+        "From the last sample of a frame to its answer, as `qkgcc listen --from FILE --track --format csv` goes it, 10 "
+        "s in real time, one thread. Frames are answered with the block of 10 ms that completes them, at other rates "
+        "than 16 kHz when the resampler has enough."
+    ]
+    write("directions_latency", "How late live tracks are", f"{command} --latency", list(rows[0]), rows, notes)
+    if given.latency:
+        return
     if given.bank is None:
         return
     cases = list(rooms(given.bank, given.count))

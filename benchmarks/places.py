@@ -194,16 +194,56 @@ def confidence(found: list[Found], method: str, where: str) -> list[dict[str, An
     return rows
 
 
-def counting(counts: dict[int, list[int]], method: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "method": method,
-            "talkers": talkers,
-            "recordings": len(found),
-            **{f"counted as {n}": sum(one == n for one in found) for n in range(5)},
-        }
-        for talkers, found in sorted(counts.items())
-    ]
+@dataclass(frozen=True)
+class Counted:
+    """How many talkers were counted in some seconds, and how many of the places are theirs."""
+
+    part: str
+    talkers: int
+    places: int
+    found: int
+
+
+def counted_in(room: Room, answer: PositionEstimate) -> Iterator[Counted]:
+    """Of its blocks in which anybody is to be found, and of the whole where talkers stand."""
+    for number, block in enumerate(answer.blocks):
+        active = int(room.active[:, number].sum())
+        if active:
+            # Who speaks in less than half of a block need not be found, but is no mistake.
+            found = theirs(block.positions, room.places[:, number])
+            yield Counted("blocks of 1 s", active, len(block.positions), found)
+    if not room.kind.moving:
+        found = theirs(answer.positions, room.places[:, 0])
+        yield Counted("whole, standing", room.kind.talkers, len(answer.positions), found)
+
+
+def theirs(positions: tuple[Position, ...], talkers: Floats) -> int:
+    """Places near a talker, each talker once."""
+    near = {
+        int(off.argmin())
+        for one in positions
+        if (off := np.linalg.norm((talkers - one.place)[:, :2], axis=1)).min() <= NEAR
+    }
+    return len(near)
+
+
+def counting(counts: list[Counted], method: str) -> list[dict[str, Any]]:
+    rows = []
+    for part, talkers in sorted({(one.part, one.talkers) for one in counts}):
+        some = [one for one in counts if (one.part, one.talkers) == (part, talkers)]
+        places = sum(one.places for one in some)
+        nobody = places - sum(one.found for one in some)
+        rows.append(
+            {
+                "method": method,
+                "part": part,
+                "talkers": talkers,
+                "times": len(some),
+                **{f"counted as {n}": sum(one.places == n for one in some) for n in range(5)},
+                "places of nobody": f"{100 * nobody / max(1, places):.0f} %",
+            }
+        )
+    return rows
 
 
 def cost() -> list[dict[str, Any]]:
@@ -250,12 +290,12 @@ def main() -> None:
         "to 30 cm off. The room is searched."
     )
     found: dict[str, list[Found]] = {method: [] for method in METHODS}
-    counts: dict[int, list[int]] = {}
+    counts: list[Counted] = []
     for room in rooms(given.bank, given.count):
         for method in METHODS:
             found[method] += found_in(room, estimated(room, method, room.kind.talkers))
-        if not room.kind.moving and room.microphones == "anywhere":
-            counts.setdefault(room.kind.talkers, []).append(len(estimated(room, "general", "auto").positions))
+        if room.microphones == "anywhere":
+            counts += counted_in(room, estimated(room, "general", "auto"))
     command += f" --bank banks/{given.bank.name} --count {given.count}"
     table = [row for method in METHODS for row in ellipses(found[method], method)]
     notes = [
@@ -268,7 +308,11 @@ def main() -> None:
     notes = [f"Blocks of 1 s, as many places as talkers; right: within {NEAR} m on the floor of a talker. {rooms_of}"]
     write("places_confidence", "What the confidence of places is worth", command, list(table[0]), table, notes)
     table = counting(counts, "general")
-    notes = [f'`sources="auto"`, whole recordings of {SECONDS} s of talkers who stand. {rooms_of}']
+    notes = [
+        f'`sources="auto"`: blocks by how many speak in half of them or more, and whole recordings of {SECONDS} s of '
+        f"talkers who stand. A place is somebody's within {NEAR} m on the floor, the first one of each talker; "
+        f"microphones anywhere. {rooms_of}"
+    ]
     write("places_counted", "How many talkers are counted", command, list(table[0]), table, notes)
 
 

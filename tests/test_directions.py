@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from rich.console import Console
 from typer.testing import CliRunner
 
 from qkgcc import plots
@@ -18,10 +20,11 @@ from qkgcc.arrays.directions.context import CONTEXT, Context
 from qkgcc.arrays.directions.estimator import DirectionEstimator
 from qkgcc.arrays.directions.found import DirectionEstimate, described
 from qkgcc.arrays.directions.grids import Grid, angle_between, azimuth_elevation, unit_vectors
-from qkgcc.arrays.directions.maps import FrameMaps
+from qkgcc.arrays.directions.maps import FrameMaps, MapSum
 from qkgcc.arrays.evidence import ArrayEvidence, ArrayFrames, frames_of
 from qkgcc.audio import open_audio
 from qkgcc.cli import app, main
+from qkgcc.cli.array_tables import direction_table
 from qkgcc.errors import InputError
 from qkgcc.simulate.render import render
 from qkgcc.simulate.scenes import Scene, Source
@@ -290,6 +293,27 @@ def test_sources_are_counted_in_the_block_itself() -> None:
     assert [block.directions[0].azimuth for block in blocks] == pytest.approx([40, 40, -75, -75], abs=3)
 
 
+def test_frames_that_are_sure_of_nothing_count_one_source_at_most() -> None:
+    geometry = array("circular:8:0.1")
+    estimator = DirectionEstimator(geometry, NETWORK, sources="auto", threads=1)
+    evidence = estimator.evidence(16000)
+    maps, frames = estimator.maps(evidence), evidence.push(sound(geometry, [(40.0, 0.0), (-75.0, 0.0)], 2.0))
+    found = maps(frames)
+    for sureness, count in ((1.0, 2), (0.01, 1)):
+        summed = MapSum(maps)
+        summed.add(frames, found._replace(weights=sureness * found.weights))
+        assert len(estimator.peaks(summed)) == count
+
+
+@pytest.mark.parametrize("folder", ["50cm", "150cm"])
+def test_in_the_pause_at_the_end_of_a_real_recording_nobody_is_counted_beside_the_talker(
+    folder: str, corpora: Path
+) -> None:
+    for path in sorted((corpora / "real/respeaker/a180e20" / folder).glob("*.flac")):
+        answer = DirectionEstimator(array("respeaker4"), sources="auto", threads=1)(path)
+        assert [len(block.directions) for block in answer.blocks] == [1] * len(answer.blocks)
+
+
 def test_context_reaches_as_far_as_it_says() -> None:
     geometry = array("respeaker4")
     x = sound(geometry, [(40.0, 0.0)], 5.0, snr=0.0)
@@ -347,6 +371,72 @@ def test_a_triangle_with_a_dead_microphone_is_a_line() -> None:
     assert "cone" in str(estimate(geometry, x).cannot_tell)
 
 
+@pytest.mark.parametrize("sources", [1, 2])
+def test_a_square_of_which_two_are_dead_answers_as_the_line_of_the_others(sources: int) -> None:
+    geometry = array("respeaker4")
+    x = sound(geometry, [(110.0, 0.0)], 2.0)
+    x[1:3] = 0
+    answer = estimate(geometry, x, sources=sources)
+    alone = estimate(Geometry(geometry.microphones[[0, 3]]), x[[0, 3]], sources=sources)
+    assert answer.grid == "line"
+    assert len(answer.warnings) == 2
+    for ours, theirs in zip([answer, *answer.blocks], [alone, *alone.blocks], strict=True):
+        for one, other in zip(ours.directions, theirs.directions, strict=True):
+            assert (one.azimuth, one.cone, one.also) == (other.azimuth, other.cone, other.also)
+            assert one.confidence <= 0.5
+    first = answer.directions[0]
+    assert min(turn(azimuth, 110) for azimuth in (first.azimuth, first.also[0][0])) < 6  # nearly along the line
+    assert turn(first.azimuth, first.also[0][0]) > 30
+    row = answer.to_csv().splitlines()[1].split(",")
+    assert float(row[6]) == pytest.approx(answer.blocks[0].directions[0].cone, abs=1e-3)
+
+
+def test_blocks_in_which_two_of_a_square_are_dead_name_both_directions() -> None:
+    geometry = array("respeaker4")
+    x = sound(geometry, [(110.0, 0.0)], 4.0)
+    x[1:3, 32000:] = 0
+    answer = DirectionEstimator(geometry, NETWORK, sources=2, context=0.0, threads=1)(x, 16000, keep_maps=True)
+    assert answer.grid == "circle"
+    assert all(one.cone is None for one in answer.blocks[0].directions)
+    for block in answer.blocks[2:]:
+        first = block.directions[0]
+        assert min(turn(azimuth, 110) for azimuth in (first.azimuth, first.also[0][0])) < 5
+        assert first.confidence <= 0.5
+        for other in block.directions[1:]:  # the mirror image is no second source
+            assert turn(other.azimuth, first.also[0][0]) >= 10
+    assert turn(answer.directions[0].azimuth, 110) < 3
+    shown = [line.get_ydata()[0] for line in answer.plot().axes[0].lines]
+    every = [one.azimuth for block in answer.blocks for one in block.directions]
+    assert set(every) <= {float(one) for one in shown}  # azimuths, as the axis has them
+    console = Console(width=120, file=io.StringIO())
+    console.print(direction_table(answer))
+    assert " or " in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_tetrahedron_with_a_dead_microphone_names_the_mirror_image() -> None:
+    geometry = array("tetrahedral:0.1")
+    x = sound(geometry, [(110.0, 30.0)])
+    x[3] = 0
+    one = estimate(geometry, x).directions[0]
+    assert len(one.also) == 1
+    assert one.confidence <= 0.5
+    assert (
+        min(
+            float(angle_between(unit_vectors(*at), unit_vectors(110.0, 30.0)))
+            for at in ((one.azimuth, one.elevation), one.also[0])
+        )
+        < 8
+    )
+
+
+@pytest.mark.parametrize("name", ["respeaker4", "tetrahedral:0.1"])
+def test_one_microphone_alone_hears_no_direction(name: str) -> None:
+    x = sound(array(name), [(110.0, 0.0)])
+    x[1:] = 0
+    with pytest.raises(InputError, match="nearly all of its channels are silent: there is no direction to find"):
+        estimate(name, x)
+
+
 def test_silence_has_no_direction() -> None:
     answer = estimate("respeaker4", np.zeros((4, 16000)))
     assert answer.directions == ()
@@ -355,7 +445,9 @@ def test_silence_has_no_direction() -> None:
     assert json.loads(answer.to_json())["azimuth"][0] is None
 
 
-@pytest.mark.parametrize(("channels", "hint"), [(3, ""), (6, ": pick those")])
+@pytest.mark.parametrize(
+    ("channels", "hint"), [(3, ": record all of them, or give an array of these 3"), (6, ": pick those")]
+)
 def test_other_numbers_of_channels_are_explained(channels: int, hint: str) -> None:
     x = np.random.default_rng(0).standard_normal((channels, 4000))
     with pytest.raises(InputError, match=f"has {channels} channels; respeaker4 has 4 microphones{hint}"):

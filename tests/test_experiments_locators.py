@@ -37,6 +37,18 @@ def test_directions_are_found(locator: Locator) -> None:
     np.testing.assert_allclose(np.linalg.norm(found[0], axis=1), 1)
 
 
+def test_a_peer_can_search_elevations_too() -> None:
+    geometry = array("respeaker4")
+    around, up = np.radians([40.0, 40.0])
+    true = 50 * np.array([[np.cos(up) * np.cos(around), np.cos(up) * np.sin(around), np.sin(up)]])
+    locator = next(one for one in peers() if one.name == "normmusic-elevations")
+    assert locator.real_only
+    assert locator.settings["elevations"] == [0, 10, 20, 30, 40, 50, 60]
+    (found,) = locator.locate(heard_from(true, geometry, RATE), RATE, geometry, [1], RATE)
+    assert errors(azimuth_distances(true, found))[0] <= 1.5
+    assert abs(np.degrees(np.arcsin(found[0, 2])) - 40) <= 10
+
+
 def test_the_left_is_at_90_degrees() -> None:
     """A mirrored axis would not be seen at angles that are chosen symmetrically."""
     geometry = array("respeaker4")

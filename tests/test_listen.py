@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -660,13 +661,15 @@ class TestSoundCard:
 
 
 class TestView:
-    def drawn(self, session: Session[Any], picture: Any, encoding: str = "utf-8") -> str:
+    def drawn(
+        self, session: Session[Any], picture: Any, encoding: str = "utf-8", size: tuple[int, int] = (80, 30)
+    ) -> str:
         raw = io.BytesIO()
         screen = Console(
             file=io.TextIOWrapper(raw, encoding, "replace"),
             force_terminal=True,
-            width=80,
-            height=30,
+            width=size[0],
+            height=size[1],
             legacy_windows=False,
         )
         with View(session, picture, screen) as view:
@@ -706,6 +709,37 @@ class TestView:
         assert 56 <= lines[6].index("#") <= 62  # 90 degrees: at three quarters of the way from -180 to 180
         assert "azimuth +" in text
         assert "warning: given gives NaN, or numbers beyond 1e+12" in text
+
+    @pytest.mark.parametrize("height", [3, 6, 8, 10, 14])
+    @pytest.mark.parametrize("track", [False, True])
+    def test_the_answer_is_whole_in_a_small_terminal(self, height: int, track: bool) -> None:
+        blocks = [Block(part, time.monotonic(), 0) for part in cut(from_left(0.3))]
+        estimator = DirectionEstimator(array("respeaker4"), "general-small")
+        stream = DirectionStream(estimator, RATE, track=track)
+        stream.push(from_left(1.0))  # long enough to follow somebody
+        session = Session(Given(blocks), stream, range(4))
+        picture = direction_picture(estimator.grid.angles, estimator.grid.kind)
+        text = self.drawn(session, picture, size=(40, height)).rpartition("\x1b[2K")[2]
+        assert ("1: +9" if track else "azimuth +9") in text
+        assert "heard 0.3 s" in text
+        assert len(text.replace("\x1b[?25h", "").strip().splitlines()) <= height
+
+    def test_the_answer_is_that_of_the_picture_and_not_of_the_last_frame(self) -> None:
+        estimator = DirectionEstimator(array("respeaker4"), "general-small")
+        frames = DirectionStream(estimator, RATE).push(from_left(1.0))
+        astray = frames._replace(azimuth=np.where(np.arange(len(frames.times)) < len(frames.times) - 1, 90.0, -30.0))
+        drawn = direction_picture(estimator.grid.angles, "circle")(astray)
+        angle = float(drawn.headline.split("azimuth ")[1].split("°")[0])
+        assert angle == pytest.approx(90, abs=3)
+
+    def test_tracks_of_a_line_are_on_the_axis_of_the_picture(self) -> None:
+        estimator = DirectionEstimator(array("linear:4:0.05"), "general-small")
+        stream = DirectionStream(estimator, RATE, track=True)
+        x = np.repeat(sound(1.0, channels=2)[:1], 4, axis=0)  # from the front: 90 degrees from the line
+        x = x + 0.001 * np.random.default_rng(0).standard_normal(x.shape)
+        drawn = direction_picture(estimator.grid.angles, "line")(stream.push(x.astype(np.float32)))
+        assert drawn.axis[0].startswith("along the line")
+        assert re.search(r"1: (89|90|91)° ±\d+ from the line", drawn.headline)
 
     def test_a_terminal_gets_it_and_the_last_of_it_stays(self, tmp_path: Path) -> None:
         pty = pytest.importorskip("pty")
@@ -768,6 +802,12 @@ class TestBadInput:
         path = written(tmp_path, np.zeros((4, 8000), np.float32))
         assert "are silent" in listen("--from", path, "--speed", 0, "-m", "phat").error
         assert "there is no direction to find" in listen("--from", path, "--speed", 0, "--array", "respeaker4").error
+
+    def test_advice_is_what_can_be_done_here(self, tmp_path: Path, listen: Any) -> None:
+        path = written(tmp_path, sound(0.5)[:1])
+        assert "has 1 channel; a delay needs 2 (two mono recordings: join them" in listen("--from", path).error
+        assert "--with" not in listen("--from", path).error
+        assert "a direction needs at least 2" in listen("--from", path, "--array", "respeaker4").error
 
     def test_picked_channels(self) -> None:
         for text in ("", "0,-1", "0;1"):

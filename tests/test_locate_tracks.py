@@ -67,7 +67,68 @@ def test_an_array_in_space_follows_elevations_too() -> None:
     name = "tetrahedral:0.08"
     found = DirectionEstimator(array(name), "general-small", threads=1)(turns(name, 35.0), RATE, track=True)
     assert found.rising
-    assert [round(one.elevation / 5) * 5 for one in found.segments] == [35, 35, 35]
+    assert [round((one.elevation or 0) / 5) * 5 for one in found.segments] == [35, 35, 35]
+
+
+def at_once(name: str) -> np.ndarray:
+    """Two who speak all the time."""
+    x = turns(name)
+    n = x.shape[1] // 3
+    return np.tile(x[:, :n] + x[:, n : 2 * n], 3)
+
+
+def test_as_many_are_followed_as_were_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "both.wav"
+    soundfile.write(path, at_once(NAME).T, RATE)
+    assert "2 sources followed" in run(path, "--track")
+    assert "2 sources followed" in run(path, "--track", "--sources", "auto")
+    assert "1 source followed" in run(path, "--track", "--sources", "1")
+    rows = list(csv.DictReader(run(path, "--track", "--sources", "1", "--format", "csv").splitlines()))
+    assert len({row["time"] for row in rows}) == len(rows)
+
+
+def test_tracks_of_a_line_say_which_directions_sound_the_same(tmp_path: Path) -> None:
+    name, path = "linear:4:0.05", tmp_path / "line.wav"
+    soundfile.write(path, turns(name)[:, : int(SECONDS * RATE)].T, RATE)
+    options = ["--array", name, "-m", "general-small", "--track"]
+    table = CliRunner().invoke(app, ["locate", str(path), *options], env={"COLUMNS": "120"}).stdout
+    assert "from the line" in table
+    rows = list(
+        csv.DictReader(CliRunner().invoke(app, ["locate", str(path), *options, "--format", "csv"]).stdout.splitlines())
+    )
+    live = CliRunner().invoke(app, ["listen", "--from", str(path), "--speed", "0", *options, "--format", "csv"]).stdout
+    for one in [*rows, *csv.DictReader(live.splitlines())]:
+        azimuth, other, cone = (float(one[key]) for key in ("azimuth", "also_azimuth", "cone"))
+        assert azimuth == pytest.approx(TURNS[0], abs=5)
+        assert abs(azimuth) + abs(other) == pytest.approx(180, abs=0.1)
+        assert cone == pytest.approx(90 - azimuth, abs=0.1)
+        assert one["elevation"] == ""
+    answer = DirectionEstimator(array(name), "general-small", threads=1)(path, track=True)
+    assert f"{answer.segments[0].azimuth:+.1f} or {answer.segments[0].also_azimuth:+.1f}" in table
+    record = json.loads(answer.to_json())
+    assert record["tracks"][0]["elevation"] is None
+    assert record["segments"][0]["cone"] == answer.segments[0].cone
+
+
+def test_flat_arrays_have_no_elevations_in_their_tracks(recording: Path, followed: DirectionEstimate) -> None:
+    assert [one.elevation for one in followed.segments] == [None] * 3
+    options = ["--from", str(recording), "--speed", "0", "--array", NAME, "-m", "general-small", "--track"]
+    rows = list(csv.DictReader(CliRunner().invoke(app, ["listen", *options, "--format", "csv"]).stdout.splitlines()))
+    assert rows
+    assert {(row["elevation"], row["cone"], row["also_azimuth"]) for row in rows} == {("", "", "")}
+    line = CliRunner().invoke(app, ["listen", *options, "--format", "json"]).stdout.splitlines()[-1]
+    assert {track["elevation"] for row in json.loads(line)["tracks"] for track in row} == {None}
+
+
+def test_live_as_many_are_followed_as_were_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "both.wav"
+    soundfile.write(path, at_once(NAME).T, RATE)
+    options = ["--from", str(path), "--speed", "0", "--array", NAME, "-m", "general-small", "--format", "csv"]
+    for sources, count in (((), 2), (("--sources", "1"), 1)):
+        shown = CliRunner().invoke(app, ["listen", *options, "--track", *sources]).stdout
+        assert len({row["track"] for row in csv.DictReader(shown.splitlines())}) == count
+    refused = CliRunner().invoke(app, ["listen", *options, "--sources", "1"])
+    assert "--sources is how many are followed: give --track, too" in str(refused.exception)
 
 
 def test_classical_methods_cannot_be_followed() -> None:

@@ -19,6 +19,7 @@ from qkgcc.arrays.calibration.alignment import warped
 from qkgcc.arrays.delays import near_delays
 from qkgcc.arrays.files import write_geometry
 from qkgcc.arrays.positions import Position, PositionEstimator
+from qkgcc.arrays.positions.estimator import probability
 from qkgcc.arrays.positions.trilateration import closed_form, described, fit_position
 from qkgcc.cli import app
 from qkgcc.errors import InputError
@@ -138,6 +139,52 @@ def test_talkers_are_counted(speech: Array, conversation: Array) -> None:
     assert len(estimator(conversation, RATE).positions) == 2
     noise = 0.1 * np.random.default_rng(0).standard_normal((6, 2 * RATE)).astype(np.float32)
     assert estimator(noise, RATE).positions == ()
+
+
+def test_a_place_that_few_pairs_speak_for_is_less_sure_than_one_of_many() -> None:
+    assert probability(0.4, 0.7) > 0.8 > 0.4 > probability(0.4, 0.3)
+    assert probability(0.4, 0.5) > probability(0.4, 0.5, further=True)  # most of what is left over is nobody
+
+
+def test_nobody_is_found_in_what_one_talker_leaves_in_any_block(speech: Array) -> None:
+    estimator = PositionEstimator(SIX, "general-small", sources="auto", volume=ROOM, threads=1)
+    for tail in (0.5, 2.0):
+        answer = estimator(heard(speech, SIX, TALKER, tail=tail, snr=10.0), RATE)
+        assert [len(block.positions) for block in answer.blocks] == [1, 1, 1]
+
+
+def test_exchanged_microphones_are_not_sure_of_a_place(speech: Array) -> None:
+    x = heard(speech, SIX, TALKER, tail=0.2)
+    estimator = PositionEstimator(SIX, "general-small", volume=ROOM, threads=1)
+    right, exchanged = (estimator(one, RATE).positions[0] for one in (x, x[[0, 1, 2, 4, 3, 5]]))
+    assert right.confidence > 0.95
+    assert right.remark is None
+    assert exchanged.confidence < 0.85
+    assert exchanged.remark is not None
+
+
+def test_a_place_of_few_delays_asks_for_the_order_of_the_microphones() -> None:
+    fit = fit_position(SIX, SIX.pairs, delays_of(TALKER), None, TALKER)
+    few = fit._replace(used=np.arange(15) < 7)
+    assert described(fit, SIX, SIX.pairs, ROOM, None, 0.9, True).remark is None
+    assert "only 7 of 15 delays agree" in str(described(few, SIX, SIX.pairs, ROOM, None, 0.9, True).remark)
+    assert described(few, SIX, SIX.pairs, ROOM, None, 0.9, True, alone=False).remark is None
+
+
+@pytest.mark.parametrize("method", ["general-small", "phat"])
+def test_no_place_is_outside_a_volume_that_was_given(speech: Array, method: str) -> None:
+    volume = np.array([[10.0, 11.9], [10.0, 12.0], [0.0, 1.0]])  # nobody is there
+    answer = PositionEstimator(SIX, method, sources=2, volume=volume, threads=1)(heard(speech, SIX, TALKER), RATE)
+    for found in [*answer.positions, *(one for block in answer.blocks for one in block.positions)]:
+        assert ((found.place >= volume[:, 0]) & (found.place <= volume[:, 1])).all()
+        assert not found.solved
+
+
+def test_one_microphone_alone_hears_no_place(speech: Array) -> None:
+    x = heard(speech, SIX, TALKER)
+    x[1:] = 0
+    with pytest.raises(InputError, match="nearly all of its channels are silent"):
+        PositionEstimator(SIX, "phat", volume=ROOM)(x, RATE)
 
 
 def test_a_talker_that_is_not_there_has_little_confidence(speech: Array) -> None:

@@ -81,10 +81,14 @@ def frames(
 
 
 def followed(
-    talkers: Sequence[Talker], seconds: float, grid: np.ndarray | None = None, **how: float
+    talkers: Sequence[Talker],
+    seconds: float,
+    grid: np.ndarray | None = None,
+    most: int | None = None,
+    **how: float,
 ) -> list[tuple[float, list[Track]]]:
     grid = circle() if grid is None else grid
-    tracker = Tracker(grid, how.get("hop", HOP))
+    tracker = Tracker(grid, how.get("hop", HOP), most=most)
     return [(t, tracker.update(t, weights)) for t, weights in frames(talkers, seconds, grid, **how)]
 
 
@@ -357,15 +361,54 @@ def test_a_history_out_of_order_is_an_error() -> None:
         smooth([(1.0, []), (0.5, [])])
 
 
+# As many as were asked for
+
+THREE = [Talker(lambda t, azimuth=azimuth: azimuth) for azimuth in (60.0, 180.0, 300.0)]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_no_more_are_followed_at_any_moment_than_were_asked_for(most: int) -> None:
+    whole = best_paths(THREE, 10, most=most)
+    assert len(whole) == most
+    live = followed(THREE, 10, most=most)
+    assert max(len(tracks) for _, tracks in live) == most
+    assert {track.id for _, tracks in live for track in tracks} == set(range(1, most + 1))
+    for track in [*(moment for one in whole for moment in one), *live[-1][1]]:
+        assert min(float(angle_between(talker.at(0), track.direction)) for talker in THREE) < 10
+
+
+def test_who_speaks_before_or_after_another_is_followed_beside_a_single_one() -> None:
+    first, later = Talker(lambda t: 60.0, speaks=((0, 6),)), Talker(lambda t: 200.0, speaks=((20, 30),))
+    whole = best_paths([first, later], 30, most=1)
+    assert [round(track[0].azimuth / 20) * 20 for track in whole] == [60, -160]
+    times = sorted(moment.time for track in whole for moment in track)
+    assert len(set(times)) == len(times)  # never two at once
+    then = Talker(lambda t: 200.0, speaks=((5, 15),))
+    live = followed([first, then], 15, most=1)
+    assert max(len(tracks) for _, tracks in live) == 1
+    last = live[-1][1][0]
+    assert last.azimuth == pytest.approx(-160, abs=10)
+    assert all(not track.past for t, tracks in live for track in tracks if t > 6)  # it was a candidate beside another
+
+
+def test_less_than_one_track_is_an_error() -> None:
+    with pytest.raises(InputError, match="at most 0 tracks; expected 1 or more"):
+        Tracker(circle(), HOP, most=0)
+
+
 # Paths through whole recordings
 
 
 def best_paths(
-    talkers: Sequence[Talker], seconds: float, grid: np.ndarray | None = None, **how: float
+    talkers: Sequence[Talker],
+    seconds: float,
+    grid: np.ndarray | None = None,
+    most: int | None = None,
+    **how: float,
 ) -> list[Trajectory]:
     grid = circle() if grid is None else grid
     times, weights = zip(*frames(talkers, seconds, grid, **how), strict=True)
-    return find_tracks(times, np.array(weights), np.ones(len(times), dtype=bool), grid)
+    return find_tracks(times, np.array(weights), np.ones(len(times), dtype=bool), grid, most=most)
 
 
 def test_a_talker_of_few_frames_is_found_by_all_of_them() -> None:

@@ -59,9 +59,9 @@ class Recording:
         """All samples at once. Shape: (channels, samples)."""
         return np.concatenate(list(self.blocks()), axis=1)
 
-    def pick(self, channels: Sequence[int]) -> "Recording":
-        """Some of the channels, in the order given."""
-        check_channels(self.name, len(self.channels), channels)
+    def pick(self, channels: Sequence[int], mono: str | None = None) -> "Recording":
+        """Some of the channels, in the order given; `mono` is for `check_channels`."""
+        check_channels(self.name, len(self.channels), channels, TWO_FILES if mono is None else mono)
         index = list(channels)
         return replace(
             self,
@@ -119,10 +119,19 @@ def open_audio(
     )
 
 
-def check_channels(name: str, count: int, channels: Sequence[int]) -> None:
-    """Whether these can be picked out of so many."""
+TWO_FILES = "two mono recordings: give the second with --with"
+"""What to do with a mono recording, where there is that option."""
+
+
+def check_channels(name: str, count: int, channels: Sequence[int], mono: str = TWO_FILES) -> None:
+    """Whether these can be picked out of so many.
+
+    Args:
+        mono: what to do if there is one channel only.
+    """
     if count == 1 and len(channels) > 1:
-        raise InputError(f"{name} has 1 channel; a delay needs 2 (two mono recordings: give the second with --with)")
+        needed = "a delay needs 2" if len(channels) == 2 else f"{len(channels)} are needed"
+        raise InputError(f"{name} has 1 channel; {needed} ({mono})")
     for channel in channels:
         if not 0 <= channel < count:
             raise InputError(f"{name} has channels 0 to {count - 1}; there is no channel {channel}")

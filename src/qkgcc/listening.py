@@ -105,7 +105,7 @@ class Session(Generic[A]):
         self._busy = 0.0
         self._warned: set[str] = set()
         self._waiting: collections.deque[_Waiting] = collections.deque()
-        self._newest: float | None = None  # when the last sample of the newest frame was heard, until it is shown
+        self._newest: list[float] = []  # when the last samples of the newest frames were heard, until they are shown
 
     @property
     def seconds(self) -> float:
@@ -165,10 +165,11 @@ class Session(Generic[A]):
                 self.recorder.close()
 
     def shown(self) -> None:
-        """The newest frame is in front of whoever waits for it."""
-        if self._newest is not None and self.source.live:
-            self.latencies.append(time.monotonic() - self._newest)
-        self._newest = None
+        """The newest frames are in front of whoever waits for them."""
+        if self.source.live:
+            now = time.monotonic()
+            self.latencies.extend(now - heard for heard in self._newest)
+        self._newest = []
 
     def _warn(self, say: Callable[[str], object]) -> None:
         found = dict(self.analysis.notices)
@@ -239,8 +240,8 @@ class Session(Generic[A]):
             return
         self.frames += len(answer.times)
         if block is not None and block.at is not None and self.source.live:
-            end = float(answer.times[-1]) + self.analysis.frame / 2
-            self._newest = block.at - (block.end - end) / self.source.speed
+            ends = (float(time) + self.analysis.frame / 2 for time in answer.times)
+            self._newest = [block.at - (block.end - end) / self.source.speed for end in ends]
         show(answer)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from qkgcc.arrays import Geometry
-    from qkgcc.arrays.directions.found import DirectionEstimate
+    from qkgcc.arrays.directions.found import Direction, DirectionEstimate
     from qkgcc.arrays.positions.placed import Position, PositionEstimate
     from qkgcc.results import DelayEstimate, Explanation
     from qkgcc.simulate.scenes import Scene
@@ -240,9 +240,9 @@ def plot_directions(estimate: "DirectionEstimate", path: str | Path | None = Non
         around.set_thetagrids(range(0, 360, 45), [f"{a if a <= 180 else a - 360}°" for a in range(0, 360, 45)])
     around.fill(angles, shown, color="#3a6ea5", alpha=0.4)
     for one in estimate.directions if estimate.tracks is None else ():
-        angle = np.radians(one.azimuth if one.cone is None else one.cone)
+        angle = np.radians(_on_axis(one, estimate))
         around.plot([angle, angle], [0, 1.1], color="#b5179e", linewidth=2)
-        if one.cone is None:
+        if not line:
             for azimuth, _ in one.also:
                 around.plot([np.radians(azimuth)] * 2, [0, 1.1], color="#b5179e", linewidth=1, linestyle=":")
     around.set(rticks=[])
@@ -307,10 +307,15 @@ def _plot_ellipse(ax: "Axes", position: "Position", axes: tuple[int, int], alpha
     ax.add_patch(Ellipse(centre, float(width), float(height), angle=angle, color="#3a6ea5", alpha=alpha))
 
 
+def _on_axis(one: "Direction", estimate: "DirectionEstimate") -> float:
+    """Degrees as the picture has them. (A square of which two die on the way has cones, too, but azimuths drawn.)"""
+    return one.cone if estimate.grid == "line" and one.cone is not None else one.azimuth
+
+
 def _plot_blocks(ax: "Axes", estimate: "DirectionEstimate") -> None:
     for block in estimate.blocks:
         for one in block.directions:
-            angle = one.azimuth if one.cone is None else one.cone
+            angle = _on_axis(one, estimate)
             shade = max(0.15, one.confidence)
             ax.plot([block.start, block.end], [angle] * 2, color="#b5179e", linewidth=3, alpha=shade)
 

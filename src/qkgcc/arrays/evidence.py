@@ -145,6 +145,7 @@ class ArrayEvidence:
         self.count = 0
         """Frames until now."""
         self._heard, self._dead = 0, np.zeros(len(geometry), np.int64)
+        self._lone = 0  # frames that one microphone alone hears
         self.latency = self._resampler.latency
         """Seconds after the last sample of a frame until it is answered, at most; the frame itself comes on top."""
 
@@ -191,7 +192,18 @@ class ArrayEvidence:
     @property
     def dead(self) -> list[int]:
         """Microphones that were dead in nearly all frames until now."""
-        return [int(i) for i in np.flatnonzero(self._dead > (1 - NOTABLE) * self._heard)] if self._heard else []
+        return dead_in(self._dead, self._heard)
+
+    def check_heard(self, name: str) -> None:
+        """Where one microphone alone hears anything, there is nothing to find, and that is an `InputError`.
+
+        (What is silence for all of them is an answer, and no error.)
+
+        Args:
+            name: of what was heard.
+        """
+        if self._lone and not self._heard:
+            raise InputError(all_silent(name))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -249,6 +261,7 @@ class ArrayEvidence:
         times = self.start + ((self.count + np.arange(len(frames))) * self.hop + self.frame / 2) / self.rate
         self.count += len(frames)
         self._heard += int(heard.sum())
+        self._lone += int(((level >= SILENCE) & (alive == 1)).sum())
         self._dead = self._dead + dead[heard].sum(axis=0)
         return ArrayFrames(times, level, heard, dead, curves)
 
@@ -367,13 +380,35 @@ def check_sources(sources: int | str, method: str | Path) -> None:
         raise InputError(f"{method} cannot tell how many sources there are: give their number, or take a network")
 
 
+def dead_in(dead: npt.NDArray[np.int64], heard: int) -> list[int]:
+    """Microphones that were dead in nearly all of some frames.
+
+    Args:
+        dead: in how many of them each was.
+    Shape: (M,)
+    """
+    return [int(i) for i in np.flatnonzero(dead > (1 - NOTABLE) * heard)] if heard else []
+
+
+def all_silent(name: str) -> str:
+    """The sentence about a recording that no two microphones hear anything of."""
+    return f"{name}: nearly all of its channels are silent: there is no direction to find"
+
+
 def wrong_channels(name: str, count: int | None, geometry: Geometry) -> str:
     """The sentence about a recording whose channels are not the microphones."""
     if count is None:
         return f"{name} does not fit {geometry.name}: expected ({len(geometry)}, samples), a row for each microphone"
     channels = f"{count} channel{'s' if count != 1 else ''}"
-    pick = ": pick those that are its microphones, in their order (--channels)" if count > len(geometry) else ""
-    return f"{name} has {channels}; {geometry.name} has {len(geometry)} microphones{pick}"
+    if count > len(geometry):
+        advice = "pick those that are its microphones, in their order (--channels)"
+    elif count > 1:
+        advice = (
+            f"record all of them, or give an array of these {count} (--array with a TOML or CSV file of their places)"
+        )
+    else:
+        advice = "a direction needs at least 2 in one file; record all of them"
+    return f"{name} has {channels}; {geometry.name} has {len(geometry)} microphones: {advice}"
 
 
 def _log_softmax(logits: Floats32) -> Floats32:

@@ -6,6 +6,7 @@ from rich.table import Table
 
 from qkgcc.arrays.directions.found import DirectionEstimate, described, elevation_text
 from qkgcc.arrays.positions.placed import Position, PositionEstimate
+from qkgcc.arrays.tracks.rttm import Segment
 from qkgcc.cli.tables import ROWS, bar
 
 
@@ -19,9 +20,12 @@ def direction_table(estimate: DirectionEstimate) -> Table:
         caption=_directions_caption(estimate),
         caption_justify="left",
     )
-    line = estimate.grid == "line"
-    headings = ["time (s)", *(["from the line (°)", "azimuth (°)"] if line else ["azimuth (°)", "elevation (°)"])]
-    far = all(one.distance is None for block in estimate.blocks for one in block.directions)
+    every = [one for block in estimate.blocks for one in block.directions]
+    # Both where microphones die on the way, and leave a line.
+    rows_of = any(one.cone is not None for one in every) or estimate.grid == "line"
+    rising = estimate.grid != "line"
+    headings = ["time (s)", *["from the line (°)"] * rows_of, "azimuth (°)", *["elevation (°)"] * rising]
+    far = all(one.distance is None for one in every)
     for heading in headings if far else [*headings, "distance (m)"]:
         table.add_column(heading, justify="right")
     table.add_column("confidence")
@@ -32,9 +36,9 @@ def direction_table(estimate: DirectionEstimate) -> Table:
         for one in block.directions:
             if one.cone is not None:
                 (other, _), *_ = one.also
-                where = [f"{one.cone:.1f}", f"{one.azimuth:+.1f} or {other:+.1f}"]
+                where = [f"{one.cone:.1f}", f"{one.azimuth:+.1f} or {other:+.1f}", *["-"] * rising]
             else:
-                where = [f"{one.azimuth:+.1f}", elevation_text(one).replace("°", "")]
+                where = [*["-"] * rows_of, f"{one.azimuth:+.1f}", elevation_text(one).replace("°", "")]
             table.add_row(time, *where, *([] if far else [f"{one.distance:g}"]), bar(one.confidence))
             time = ""
         if not block.directions:
@@ -50,13 +54,24 @@ def track_table(estimate: DirectionEstimate) -> Table:
         caption=_tracks_caption(estimate),
         caption_justify="left",
     )
-    for heading in ("time (s)", "track", "azimuth (°)", "elevation (°)"):
+    line = estimate.grid == "line"
+    angles = ["from the line (°)", "azimuth (°)"] if line else ["azimuth (°)", "elevation (°)"]
+    for heading in ("time (s)", "track", *angles):
         table.add_column(heading, justify="right")
     for one in estimate.segments:
-        up = f"{one.elevation:.1f}" if estimate.rising else "-"
         span = f"{one.start:.1f} - {one.start + one.duration:.1f}"
-        table.add_row(span, str(one.id), f"{one.azimuth:+.1f}", up)
+        also = "" if one.also_azimuth is None or one.also_elevation is not None else f" or {one.also_azimuth:+.1f}"
+        where = f"{one.azimuth:+.1f}{also}"
+        up = "-" if one.elevation is None else f"{one.elevation:.1f}{_mirrored(one)}"
+        table.add_row(span, str(one.id), *([f"{one.cone:.1f}", where] if line else [where, up]))
     return table
+
+
+def _mirrored(one: Segment) -> str:
+    """What sounds the same as the place of a segment, where elevations are followed."""
+    if one.also_azimuth is None or one.also_elevation is None:
+        return ""
+    return f" (or azimuth {one.also_azimuth:.1f}, elevation {one.also_elevation:.1f})"
 
 
 def position_table(estimate: PositionEstimate) -> Table:
@@ -102,6 +117,7 @@ def _place(found: Position) -> str:
     return (
         f"{front:z.2f} to the front, {left:z.2f} to the left, {up:z.2f} up, from {int(found.used.sum())} of "
         f"{len(found.used)} delays, which miss it by {1e6 * found.rms:.0f} µs"
+        + (f" ({found.remark})" if found.remark else "")
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from qkgcc.cli.estimate import Format
-from qkgcc.cli.options import Spacing, SpeedOfSound, Temperature, sound_speed
+from qkgcc.cli.options import Spacing, SpeedOfSound, Temperature, sound_speed, source_count
 from qkgcc.errors import InputError
 from qkgcc.methods import DEFAULT
 
@@ -26,6 +26,9 @@ def listen(
         str | None, typer.Option(help="Directions by an array: a preset such as respeaker4, or a TOML or CSV file.")
     ] = None,
     track: Annotated[bool, typer.Option("--track", help="With --array: follow sources, each with an id.")] = False,
+    sources: Annotated[
+        str | None, typer.Option(help="With --track: how many are followed at any moment, at most (all).")
+    ] = None,
     channels: Annotated[
         str | None, typer.Option(help="The microphones' channels in their order, from 0: 1,2,3,4 (default: the first).")
     ] = None,
@@ -88,8 +91,14 @@ def listen(
     if geometry is None:
         if track:
             raise InputError("--track follows directions: give --array, too")
+        if sources is not None:
+            raise InputError("--sources is for directions that are followed: give --array and --track, too")
         listening.delays(heard, lookahead or 0.0, method, spacing=spacing, max_delay=max_delay, **shared)
         return
+    if sources is not None:
+        if not track:
+            raise InputError("--sources is how many are followed: give --track, too")
+        shared["sources"] = source_count(sources)
     if any(one is not None for one in (spacing, max_delay, lookahead)):
         raise InputError("--spacing, --max-delay and --lookahead are for two microphones: an --array knows its own")
     listening.directions(heard, geometry, track, method, **shared)

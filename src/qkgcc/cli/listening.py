@@ -12,7 +12,7 @@ from rich.table import Table
 from qkgcc.arrays import Geometry
 from qkgcc.arrays.directions.estimator import DirectionEstimator
 from qkgcc.arrays.directions.stream import DirectionFrames, DirectionStream, frames_csv, frames_json
-from qkgcc.arrays.evidence import wrong_channels
+from qkgcc.arrays.evidence import all_silent, wrong_channels
 from qkgcc.audio import check_channels
 from qkgcc.capture import Block32, Replay, SoundCard, Source, devices
 from qkgcc.cli.estimate import Format
@@ -58,7 +58,9 @@ class Heard:
         source = Replay(self.file, speed=1.0 if self.speed is None else self.speed)
         if self.channels is None and geometry is not None and source.channels != len(geometry):
             raise InputError(wrong_channels(source.name, source.channels, geometry))
-        check_channels(source.name, source.channels, picked)
+        check_channels(
+            source.name, source.channels, picked, "two mono recordings: join them into one file with two channels"
+        )
         return source, picked
 
 
@@ -102,7 +104,7 @@ def directions(heard: Heard, geometry: Geometry, track: bool, method: str, **opt
     session = Session(source, stream, picked, record=heard.record, seconds=heard.seconds)
     picture = direction_picture(estimator.grid.angles, estimator.grid.kind)
     fault = _run(session, picture, _direction_printer(heard.format, heard.curve), heard.format)
-    unclear = geometry.cannot_tell
+    unclear = estimator.cannot_tell(stream.evidence.dead)
     if unclear is not None and stream.answered:
         typer.echo(f"note: {geometry.name} cannot tell {unclear}", err=True)
     if isinstance(fault, InputError) and stream.answered:
@@ -113,7 +115,7 @@ def directions(heard: Heard, geometry: Geometry, track: bool, method: str, **opt
     if not session.frames:
         raise InputError(f"{source.name}: {session.seconds:.3f} s are less than a frame: listen longer")
     if not stream.answered:
-        raise InputError(f"{source.name}: nearly all of its channels are silent: there is no direction to find")
+        raise InputError(all_silent(source.name))
 
 
 def _run(

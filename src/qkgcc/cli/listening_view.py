@@ -4,6 +4,7 @@ keeps up."""
 from __future__ import annotations
 
 import math
+import textwrap
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -15,6 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from qkgcc.arrays.directions.stream import DirectionFrames, speaking
+from qkgcc.arrays.tracks.tracker import Track
 from qkgcc.cli.tables import bar, number
 from qkgcc.listening import A, Floats, Session
 from qkgcc.results import DelayEstimate
@@ -28,6 +30,8 @@ QUIET = -60.0
 _HEIGHT = 4  # lines of a picture
 _BLOCKS, _ASCII = " ▁▂▃▄▅▆▇█", " .:-=+*##"
 _LARGEST = 120  # columns
+_SMALLEST = 5  # steps to the smallest view: the answer, and how it keeps up
+_NEAR = 10.0  # degrees around the highest of what is said of directions that are its direction
 
 
 class Picture(NamedTuple):
@@ -82,22 +86,38 @@ class View(Generic[A]):
         self._session.shown()
 
     def _group(self) -> Group:
-        session, screen = self._session, self._screen
-        width = min(screen.width, _LARGEST)
-        ramp = _ASCII if screen.options.ascii_only else _BLOCKS
-        lines = [f"{session.source.name}, {session.source.sample_rate} Hz"]
-        lines += [
-            meter(f"channel {channel}", level, width, ramp)
-            for channel, level in zip(session.channels, session.levels.tolist(), strict=True)
-        ]
+        width, height = min(self._screen.width, _LARGEST), self._screen.height
+        warnings = [Text(f"warning: {text}") for text in self._said]
+        taken = sum(-(-len(text.plain) // max(1, width)) for text in warnings)
+        for small in range(_SMALLEST + 1):
+            lines = self._lines(width, small)
+            if len(lines) + taken <= height:
+                break
+        return Group(*(Text(line, no_wrap=True, overflow="crop") for line in lines), *warnings)
+
+    def _lines(self, width: int, small: int) -> list[str]:
+        """What is drawn. The answer is always whole; `small` is how much of the rest a low terminal does without."""
+        session = self._session
+        ramp = _ASCII if self._screen.options.ascii_only else _BLOCKS
+        levels = session.levels.tolist()
+        lines = [f"{session.source.name}, {session.source.sample_rate} Hz"] if small < 4 else []
+        if small < 3:
+            lines += [
+                meter(f"channel {channel}", level, width, ramp)
+                for channel, level in zip(session.channels, levels, strict=True)
+            ]
+        elif small < _SMALLEST:
+            lines.append(f"levels {' '.join(_decibels(level).strip() for level in levels)} dB")
+        space = [""] if small < 1 else []
         if self._newest is None:
             lines.append("waiting for the first frame")
         else:
             picture = self._picture(self._newest)
-            lines += ["", *columns(picture.bars, width, _HEIGHT, ramp), spread(picture.axis, width), picture.headline]
-        lines += ["", status_line(session)]
-        warnings = (Text(f"warning: {text}") for text in self._said)
-        return Group(*(Text(line, no_wrap=True, overflow="crop") for line in lines), *warnings)
+            if small < _SMALLEST:
+                lines += [*space, *columns(picture.bars, width, _HEIGHT if small < 2 else 2, ramp)]
+                lines.append(spread(picture.axis, width))
+            lines += textwrap.wrap(picture.headline, width, subsequent_indent="  ", break_on_hyphens=False) or [""]
+        return [*lines, *space, status_line(session)]
 
 
 def delay_picture(answer: DelayEstimate) -> Picture:
@@ -136,20 +156,41 @@ def direction_picture(angles: Floats, kind: str) -> Callable[[DirectionFrames], 
         bars = np.bincount(places, frames.now, count).astype(np.float64)
         headline = f"{frames.times[-1]:8.2f} s   silence"
         if frames.tracks is not None:
-            followed = [
-                f"{one.id}: {one.azimuth:+.0f}° ±{one.spread:.0f}" for one in speaking(frames, len(frames.times) - 1)
-            ]
+            followed = [followed_text(frames, one) for one in speaking(frames, len(frames.times) - 1)]
             headline = f"{frames.times[-1]:8.2f} s   " + ("   ".join(followed) or "nobody speaks")
         elif not math.isnan(frames.azimuth[-1]):
-            where = (
-                f"{frames.cone[-1]:.0f}° from the line"
-                if frames.cone is not None
-                else f"azimuth {frames.azimuth[-1]:+.0f}°"
-            )
-            headline = f"{frames.times[-1]:8.2f} s   {where}   confidence {bar(float(frames.confidence[-1]))}"
+            angle, share = prevailing(angles, frames.now, wraps=not line)
+            where = f"{angle:.0f}° from the line" if line else f"azimuth {angle:+.0f}°"
+            headline = f"{frames.times[-1]:8.2f} s   {where}   confidence {bar(share)}"
         return Picture(headline, bars, axis)
 
     return picture
+
+
+def prevailing(angles: Floats, now: Floats, *, wraps: bool) -> tuple[float, float]:
+    """The angle that the last half second speaks for, in degrees, and the share of it that does.
+
+    >>> angle, share = prevailing(np.array([-178.0, 0.0, 178.0]), np.array([0.4, 0.2, 0.4]), wraps=True)
+    >>> round(abs(angle)), round(share, 2)
+    (180, 0.8)
+    """
+    apart = np.asarray(angles) - angles[int(now.argmax())]
+    if wraps:
+        apart = (apart + 180) % 360 - 180
+    said = np.where(np.abs(apart) <= _NEAR, now, 0.0)
+    angle = angles[int(now.argmax())] + float(apart @ said) / max(float(said.sum()), 1e-12)
+    share = float(said.sum()) / max(float(now.sum()), 1e-12)
+    return float((angle + 180) % 360 - 180 if wraps else angle), share
+
+
+def followed_text(frames: DirectionFrames, track: Track) -> str:
+    """Where a source is, by its id, on the axis of the picture: of a line, the angle to it."""
+    azimuth, _, cone, *_ = frames.angles_of(track)
+    return (
+        f"{track.id}: {azimuth:+.0f}° ±{track.spread:.0f}"
+        if cone is None
+        else f"{track.id}: {cone:.0f}° ±{track.spread:.0f} from the line"
+    )
 
 
 def direction_heading(frames: DirectionFrames) -> str:
@@ -167,8 +208,13 @@ def direction_lines(frames: DirectionFrames) -> list[str]:
         level = frames.level[row]
         begin = [f"{seconds:.2f}", number(20 * math.log10(level), 1) if level > 1e-10 else "-"]
         if frames.tracks is not None:
-            speakers = (f"{one.id}: {one.azimuth:+.1f}" for one in speaking(frames, row))
-            lines.append(_aligned([*begin, "   ".join(speakers)]))
+            speakers = [frames.angles_of(one) for one in speaking(frames, row)]
+            ids = [one.id for one in speaking(frames, row)]
+            shown = (
+                f"{id}: {one.azimuth:+.1f}" + ("" if one.also_azimuth is None else f" or {one.also_azimuth:+.1f}")
+                for id, one in zip(ids, speakers, strict=True)
+            )
+            lines.append(_aligned([*begin, "   ".join(shown)]))
             continue
         second = frames.cone if frames.elevation is None else frames.elevation
         angles = [number(frames.azimuth[row], 1), "-" if second is None else number(second[row], 1)]
@@ -189,10 +235,14 @@ def meter(name: str, level: float, width: int, ramp: str) -> str:
     'channel 0    0.0 dB ##########'
     """
     decibels = 20 * math.log10(level) if level > 1e-10 else -200.0
-    shown = "    - dB" if decibels < -199 else f"{decibels:5.1f} dB"
+    shown = f"{_decibels(level)} dB"
     room = max(0, width - len(name) - len(shown) - 3)
     filled = round(room * min(1.0, max(0.0, 1 - decibels / QUIET)))
     return f"{name}  {shown} {(ramp[-1] * filled).ljust(room)}"
+
+
+def _decibels(level: float) -> str:
+    return f"{20 * math.log10(level):5.1f}" if level > 1e-10 else "    -"
 
 
 def columns(bars: Floats, width: int, height: int, ramp: str) -> list[str]:

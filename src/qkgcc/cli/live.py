@@ -33,7 +33,7 @@ def live(
 ) -> None:
     """Print frames as they complete, until the input ends or somebody presses Ctrl-C. What is printed stays."""
     pcm.sample_bytes(raw)
-    check_channels(NAME, of_channels, channels)
+    check_channels(NAME, of_channels, channels, "--raw-channels says how many there are")
     given = standard_input()
     stream = DelayStream(estimator, sample_rate, lookahead=lookahead)
     show = frame_printer(format, curve)

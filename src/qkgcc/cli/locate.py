@@ -11,7 +11,7 @@ from rich.table import Table
 
 from qkgcc.audio import Recording, open_audio
 from qkgcc.cli.estimate import PLOT_SUFFIXES, expand, paused, plot_path, read_pairs
-from qkgcc.cli.options import SpeedOfSound, Temperature, sound_speed
+from qkgcc.cli.options import SpeedOfSound, Temperature, sound_speed, source_count
 from qkgcc.cli.tables import console, progress_bar
 from qkgcc.errors import InputError
 from qkgcc.methods import DEFAULT
@@ -39,7 +39,10 @@ def locate(
     method: Annotated[
         str, typer.Option("--method", "-m", help="One of `qkgcc methods` (phat: SRP-PHAT), or a steered network.")
     ] = DEFAULT,
-    sources: Annotated[str, typer.Option(help="How many to look for in each block, or auto.")] = "1",
+    sources: Annotated[
+        str | None,
+        typer.Option(help="How many to look for in each block, or auto (1); with --track, at any moment (all)."),
+    ] = None,
     track: Annotated[
         bool, typer.Option("--track", help="Follow sources that move, begin and end, each with an id.")
     ] = False,
@@ -98,6 +101,8 @@ def locate(
 
     * `qkgcc locate meeting.flac --array circular:8:0.1 --sources auto --plot meeting.png`
 
+    * `qkgcc locate talk.wav --array respeaker4 --sources 2 --track`
+
     * `qkgcc locate meeting.flac --array circular:8:0.1 --track --format rttm > meeting.rttm`
 
     * `qkgcc locate six.wav --array respeaker4 --channels 1,2,3,4 --format csv > directions.csv`
@@ -112,15 +117,14 @@ def locate(
         raise InputError(f"--plot {plot}: the ending says the format, one of {' '.join(PLOT_SUFFIXES)}")
     if plot is not None:
         check_plotting(plot)  # before the work, not after it
-    if sources != "auto" and not sources.isdecimal():
-        raise InputError(f"--sources {sources}: expected a number such as 2, or auto")
     common: dict[str, Any] = {
-        "sources": "auto" if sources == "auto" else int(sources),
         "hop": hop,
         "block": block,
         "threads": threads,
         "speed_of_sound": sound_speed(speed_of_sound, temperature),
     }
+    if sources is not None:
+        common["sources"] = source_count(sources)
     if frame is not None:
         common["frame"] = frame
     if position:
@@ -158,7 +162,7 @@ def locate(
             try:
                 recording = open_audio(source, start=start, end=end)
                 if chosen is not None:
-                    recording = recording.pick([int(one) for one in chosen])
+                    recording = recording.pick([int(one) for one in chosen], "record all microphones into one file")
                 answer = locator.find(recording, show)
                 if plot is not None:
                     answer.plot(plot_path(plot, source if len(given) > 1 else None, None, taken))

@@ -48,3 +48,14 @@ def with_channels(recording: Recording, text: str | None, count: int | None) -> 
     from qkgcc.listening import picked_channels
 
     return recording.pick(picked_channels(text, len(text.replace(",", " ").split()) if count is None else count))
+
+
+def source_count(text: str) -> int | str:
+    """What `--sources` says: a number, or auto.
+
+    >>> source_count("2"), source_count("auto")
+    (2, 'auto')
+    """
+    if text != "auto" and not text.isdecimal():
+        raise InputError(f"--sources {text}: expected a number such as 2, or auto")
+    return text if text == "auto" else int(text)

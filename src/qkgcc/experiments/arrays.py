@@ -109,7 +109,7 @@ def measure(
 
 
 def _suits(locator: Locator, kind: Kind) -> bool:
-    return kind.compact != locator.positions
+    return kind.compact != locator.positions and not locator.real_only
 
 
 def _is_of(row: results.Row, locator: Locator) -> bool:

@@ -7,6 +7,9 @@ DirectionEstimator(array("respeaker4"))("talk.wav").directions[0].azimuth
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,10 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.arrays.delays import Pairs
+from qkgcc.arrays.directions.alike import Ambiguity
 from qkgcc.arrays.directions.context import CONTEXT, LONGEST, Context
-from qkgcc.arrays.directions.found import Direction, DirectionBlock, DirectionEstimate
+from qkgcc.arrays.directions.found import Direction, DirectionBlock, DirectionEstimate, half, halved
 from qkgcc.arrays.directions.grids import Floats, Grid, angle_between, azimuth_elevation
-from qkgcc.arrays.directions.maps import NEAR, DirectionMaps, FrameMaps, MapSum, Peak, probability
+from qkgcc.arrays.directions.maps import NEAR, SEPARATION, DirectionMaps, FrameMaps, MapSum, Peak, probability
 from qkgcc.arrays.evidence import (
     FRAME,
     ArrayEvidence,
@@ -28,6 +32,7 @@ from qkgcc.arrays.evidence import (
     array_network,
     check_sources,
     checked_pairs,
+    dead_in,
     frames_of,
     wrong_channels,
 )
@@ -47,6 +52,9 @@ MOST = 4
 LEAST = 0.06
 """Share of what the frames say that a source has to have for "auto" to count it, or what it would be if frames said
 nothing at all where that is more."""
+SURELY = 0.15
+"""What the frames that speak for a source count by in all (`FrameMaps.weights`), for "auto" to count it beside another:
+in a pause, the few that are heard speak for anything."""
 FRAME_ERROR, SHARPNESS, USUAL_SPEED = 4.0, 2.0, 10.0
 """Of the tracker, see there: the best of some on simulated scenes with talkers of dev-clean who stand and walk."""
 BLOCK = 1.0
@@ -61,7 +69,8 @@ class DirectionEstimator:
         method: a name out of `qkgcc.methods.METHODS`, or the file of a steered network. Classical ones are steered
             response power, such as SRP-PHAT.
         sources: how many to look for in each block and in the whole, or "auto": those that more frames speak for
-            than chance would have it, up to `MOST`.
+            than chance would have it, up to `MOST`. A number is also the most that are followed at any moment. By
+            default one, and as many tracks as there are.
         grid: "circle" (azimuths; by default of flat arrays) or "sphere" (by default of those in space); a line has its
             own.
         distance: metres from the middle of the microphones to the sources, or several that are tried; by default they
@@ -87,7 +96,7 @@ class DirectionEstimator:
         geometry: Geometry,
         method: str | Path = DEFAULT,
         *,
-        sources: int | str = 1,
+        sources: int | str | None = None,
         grid: str | None = None,
         distance: float | Sequence[float] | None = None,
         frame: float = FRAME,
@@ -100,10 +109,13 @@ class DirectionEstimator:
     ) -> None:
         check_range("block", block, 0.05, 3600, "s")
         check_range("context", context, 0, 10, "s")
-        check_sources(sources, method)
-        distances = (math.inf,) if distance is None else tuple(np.atleast_1d(np.asarray(distance, np.float64)))
-        self.geometry, self.method, self.sources, self.block = geometry, str(method), sources, block
-        self.grid = Grid.of(geometry, grid, distances)
+        self.sources = 1 if sources is None else sources
+        check_sources(self.sources, method)
+        self.most = sources if isinstance(sources, int) else None
+        """Sources that are followed at any moment, at most; None: all."""
+        self._distances = (math.inf,) if distance is None else tuple(np.atleast_1d(np.asarray(distance, np.float64)))
+        self.geometry, self.method, self.block = geometry, str(method), block
+        self.grid = Grid.of(geometry, grid, self._distances)
         alone = self.method in CLASSICAL or self.grid.kind == "sphere" or block > LONGEST
         self.context = 0.0 if alone else context
         self._options: dict[str, Any] = {
@@ -133,13 +145,17 @@ class DirectionEstimator:
             error=FRAME_ERROR,
             sharpness=SHARPNESS,
             motion=Motion(speed=USUAL_SPEED),
+            most=self.most,
         )
 
     def peaks(self, summed: MapSum) -> list[Peak]:
         """As many directions as were asked for."""
         if self.sources != "auto":
             return summed.peaks(int(self.sources))
-        return summed.peaks(MOST, max(LEAST, self.grid.chance(NEAR)))
+        least = max(LEAST, self.grid.chance(NEAR))
+        found = summed.peaks(MOST, least)
+        others = itertools.takewhile(lambda peak: peak.share * summed.weight >= SURELY, found[1:])
+        return summed.peaks(min(len(found), 1 + len(list(others))), least)
 
     def peaks_along(self, summed: MapSum, context: Context, first: float, last: float) -> list[Peak]:
         """The same of a block from `first` to `last` seconds, with the seconds around it.
@@ -172,7 +188,8 @@ class DirectionEstimator:
             start, end: as for `open_audio`.
             progress: called with the share that is done, from 0 to 1.
             keep_maps: keep what every frame says of every cell of the grid, for a picture.
-            track: follow sources, as many as there are, from their first word to their last; for networks.
+            track: follow sources from their first word to their last, at most as many at any moment as were asked
+                for; for networks.
         """
         recording = self._opened(source, sample_rate, channels, start, end)
         evidence = self.evidence(recording.sample_rate, recording.start)
@@ -192,6 +209,12 @@ class DirectionEstimator:
                 following.add(frames, found)
             if keep_maps:
                 kept.append(np.where(frames.heard[:, None], found.cells, np.nan).astype(np.float32))
+        evidence.check_heard(recording.name)
+        fewer = self._of_living(evidence.dead)
+        if fewer is not None:
+            living, alone = fewer
+            found_alone = alone(recording.pick(living), progress=progress, keep_maps=keep_maps, track=track)
+            return halved(dataclasses.replace(found_alone, warnings=evidence.warnings))
         times, directions, distances, confidence, level = (np.concatenate(part) for part in zip(*rows, strict=True))
         azimuth, elevation = azimuth_elevation(directions)
         line = self.grid.kind == "line"
@@ -202,8 +225,8 @@ class DirectionEstimator:
             sample_rate=recording.sample_rate,
             grid=self.grid.kind,
             kind=evidence.kind,
-            cannot_tell=self._cannot_tell(evidence),
-            directions=tuple(self.direction(peak) for peak in self.peaks(whole)),
+            cannot_tell=self.cannot_tell(evidence.dead),
+            directions=self.directions(self.peaks(whole), whole),
             blocks=blocks.finished(),
             times=times,
             azimuth=azimuth,
@@ -214,34 +237,76 @@ class DirectionEstimator:
             level=level,
             angles=self.grid.angles,
             maps=np.concatenate(kept) if keep_maps else None,
-            axis=np.asarray(self.grid.axis) if line else None,
+            ambiguity=self.grid.ambiguity,
             hop=evidence.hop / evidence.rate,
             tracks=None if following is None else tuple(following.finished()),
             warnings=evidence.warnings,
         )
 
-    def direction(self, peak: Peak) -> Direction:
+    def directions(self, peaks: Sequence[Peak], summed: MapSum) -> tuple[Direction, ...]:
+        """Peaks of some frames as they are answered: with the directions that sound the same to who lives in these.
+
+        Where fewer microphones live than the grid is made for, two of its peaks may be one source.
+        """
+        living = self._living(dead_in(summed.dead, summed.frames))
+        alike = self.grid.ambiguity if living is None else Ambiguity.of(living)
+        if alike.dimensions == self.grid.ambiguity.dimensions:
+            return tuple(self.direction(peak, self.grid.ambiguity) for peak in peaks)
+        found: list[Peak] = []
+        for peak in peaks:
+            here = peak._replace(direction=alike.beside(peak.direction)) if alike.dimensions == 1 else peak
+            same = [one for other in found for one in (other.direction, *alike.mirrors(other.direction))]
+            if all(self.grid.between(here.direction, one) >= SEPARATION / 2 for one in same):
+                found.append(here)
+        return tuple(half(self.direction(peak, alike), self.posterior) for peak in found)
+
+    def direction(self, peak: Peak, alike: Ambiguity) -> Direction:
         """A peak as it is answered: with the directions that sound the same."""
-        grid = self.grid
         azimuth, elevation = (float(one) for one in azimuth_elevation(peak.direction))
-        also = [azimuth_elevation(one) for one in grid.mirrors(peak.direction)]
-        line = grid.kind == "line"
+        also = [azimuth_elevation(one) for one in alike.mirrors(peak.direction)]
         return Direction(
             azimuth=azimuth,
-            elevation=None if line else elevation,
-            cone=float(angle_between(peak.direction, np.asarray(grid.axis))) if line else None,
+            elevation=None if alike.dimensions == 1 else elevation,
+            cone=alike.cone(peak.direction),
             distance=None if math.isinf(peak.distance) else peak.distance,
             confidence=peak.confidence,
             share=peak.share,
             also=tuple((float(a), float(e)) for a, e in also),
         )
 
-    def _cannot_tell(self, evidence: ArrayEvidence) -> str | None:
-        """Of the microphones that live: a triangle of which one is dead is a line."""
-        living = [i for i in range(len(self.geometry)) if i not in evidence.dead]
-        if len(living) < 2 or len(living) == len(self.geometry):
-            return self.geometry.cannot_tell
-        return Geometry(self.geometry.microphones[living], self.geometry.name).cannot_tell
+    @property
+    def posterior(self) -> bool:
+        """Whether confidences are probabilities."""
+        return self.method not in CLASSICAL
+
+    def cannot_tell(self, dead: Sequence[int]) -> str | None:
+        """Which directions sound the same to the microphones that live: a triangle of which one is dead is a line."""
+        living = self._living(dead)
+        return (self.geometry if living is None else living).cannot_tell
+
+    def _living(self, dead: Sequence[int]) -> Geometry | None:
+        """The microphones without the dead ones; None: none is dead, or all but one are."""
+        living = [i for i in range(len(self.geometry)) if i not in dead]
+        if len(living) < 2 or not dead:
+            return None
+        return Geometry(self.geometry.microphones[living], self.geometry.name)
+
+    def _of_living(self, dead: Sequence[int]) -> tuple[list[int], DirectionEstimator] | None:
+        """Those that live, and an estimator for them, where they tell less than all of them would.
+
+        A square of which two are dead is a line: its grid has one place for all that sounds the same.
+        """
+        living = self._living(dead)
+        if living is None or living.dimensions == self.geometry.dimensions:
+            return None
+        kept = [i for i in range(len(self.geometry)) if i not in dead]
+        pairs = [(kept.index(i), kept.index(j)) for i, j in self._options["pairs"] if i in kept and j in kept]
+        if not pairs:
+            return None
+        alone = copy.copy(self)
+        alone.geometry, alone._options = living, self._options | {"pairs": pairs}
+        alone.grid = Grid.of(living, None if living.dimensions == 1 else self.grid.kind, self._distances)
+        return kept, alone
 
     def _opened(
         self,
@@ -279,7 +344,7 @@ class _Following:
     """
 
     def __init__(self, estimator: DirectionEstimator, evidence: ArrayEvidence) -> None:
-        self._grid, self._tracker = estimator.grid, estimator.tracker(evidence)
+        self._grid, self._tracker, self._most = estimator.grid, estimator.tracker(evidence), estimator.most
         self._seconds = evidence.frame / evidence.rate
         self._history: list[tuple[float, list[Track]]] = []
         self._frames: list[tuple[Floats, npt.NDArray[np.float32], npt.NDArray[np.bool_]]] = []
@@ -294,7 +359,7 @@ class _Following:
         if self._grid.kind == "sphere":
             return smooth(self._history, self._tracker.motion)
         times, weights, heard = (np.concatenate(part) for part in zip(*self._frames, strict=True))
-        return find_tracks(times, weights, heard, self._grid.cells, frame_seconds=self._seconds)
+        return find_tracks(times, weights, heard, self._grid.cells, frame_seconds=self._seconds, most=self._most)
 
 
 class _Blocks:
@@ -338,5 +403,5 @@ class _Blocks:
         else:
             self._context.forget(first - estimator.context)
             peaks = estimator.peaks_along(summed, self._context, first, last)
-        found = tuple(estimator.direction(peak) for peak in peaks)
+        found = estimator.directions(peaks, summed)
         self._done.append(DirectionBlock(first, min(last, self._end), summed.frames, found))

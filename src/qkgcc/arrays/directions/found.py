@@ -6,14 +6,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.arrays.tracks.rttm import COLUMNS, Segment, rows, rttm, segments
+from qkgcc.arrays.directions.alike import HALF, IN_SPACE, Ambiguity
+from qkgcc.arrays.tracks.rttm import COLUMNS, Angles, Segment, rows, rttm, segments
 from qkgcc.arrays.tracks.smoothing import Trajectory
 from qkgcc.files import write_whole
 from qkgcc.results import cell, rounded
@@ -39,7 +41,8 @@ class Direction:
     confidence: float
     """Probability that a source is within 10 degrees of it (of an azimuth, on a circle): calibrated for blocks of 1 s
     in simulated rooms with talkers, flat arrays and a network (`maps.probability`). Elsewhere, as of a whole recording,
-    it ranks. Of classical methods: the mean correlation of the pairs there, which is no probability at all."""
+    it ranks. An array on a line is sure of the `cone`; where dead microphones leave two directions, each has at most
+    0.5. Of classical methods: the mean correlation of the pairs there, which is no probability at all."""
     share: float
     """Of all that the frames say, what lies within 10 degrees of it: with several sources, roughly who prevailed how
     often."""
@@ -93,8 +96,8 @@ class DirectionEstimate:
     """(C,) degrees: azimuths of the grid's cells, of a line its angles."""
     maps: npt.NDArray[np.float32] | None = None
     """(T, C) what each frame says of each cell; None where it was not to be kept."""
-    axis: Floats | None = None
-    """(3,) along the line of the microphones; None of other arrays."""
+    ambiguity: Ambiguity = IN_SPACE
+    """What sounds the same to the microphones that live."""
     hop: float = 0.0
     """Seconds from one frame to the next."""
     tracks: tuple[Trajectory, ...] | None = None
@@ -124,9 +127,8 @@ class DirectionEstimate:
                 record[name] = None if values is None else rounded(values, 4)
             record["level"] = rounded(self.level, 7)
         if self.tracks is not None:
-            unknown = {} if self.rising else {"elevation": None}
-            record["tracks"] = [_track(one) | unknown for one in self.tracks]
-            record["segments"] = [asdict(one) | unknown for one in self.segments]
+            record["tracks"] = [_track(one, self.angles_of) for one in self.tracks]
+            record["segments"] = [asdict(one) for one in self.segments]
         record["warnings"] = list(self.warnings)
         text = json.dumps(record, allow_nan=False)
         if path is not None:
@@ -134,15 +136,24 @@ class DirectionEstimate:
         return text
 
     @property
+    def axis(self) -> Floats | None:
+        """(3,) along the line that was searched; None of other grids."""
+        return self.ambiguity.axis if self.grid == "line" else None
+
+    @property
     def rising(self) -> bool:
         """Whether tracks have elevations: on a circle or a line they are followed in its plane."""
         return self.grid == "sphere"
+
+    def angles_of(self, direction: Floats) -> Angles:
+        """A direction that was followed, as these microphones know it."""
+        return self.ambiguity.angles(direction, rising=self.rising)
 
     @property
     def segments(self) -> list[Segment]:
         """When the sources that were followed speak, and from where."""
         moments = [moment for track in self.tracks or () for moment in track]
-        return segments(moments, self.hop)
+        return segments(moments, self.hop, angles=self.angles_of)
 
     def to_rttm(self) -> str:
         """Who speaks when, a line for each segment, as diarization tools read it."""
@@ -165,6 +176,25 @@ class DirectionEstimate:
     def __str__(self) -> str:
         found = "; ".join(described(one) for one in self.directions) or "silence"
         return f"{self.source}: {found}, by {self.method}"
+
+
+def half(direction: Direction, posterior: bool = True) -> Direction:
+    """One of two that the microphones do not tell apart; what is no probability stays."""
+    return replace(direction, confidence=min(direction.confidence, HALF)) if posterior else direction
+
+
+def halved(estimate: DirectionEstimate) -> DirectionEstimate:
+    """The same where every direction is one of two."""
+    posterior = estimate.kind == "posterior"
+    return replace(
+        estimate,
+        directions=tuple(half(one, posterior) for one in estimate.directions),
+        blocks=tuple(
+            replace(block, directions=tuple(half(one, posterior) for one in block.directions))
+            for block in estimate.blocks
+        ),
+        confidence=np.minimum(estimate.confidence, HALF) if posterior else estimate.confidence,
+    )
 
 
 def described(direction: Direction) -> str:
@@ -234,15 +264,20 @@ def tracks_csv(estimates: list[DirectionEstimate], *, header: bool = True) -> st
     if header:
         writer.writerow(TRACK_COLUMNS)
     for estimate in estimates:
-        for row in rows(moment for track in estimate.tracks or () for moment in track):
-            shown = {**row, "active": int(row["active"]), "elevation": row["elevation"] if estimate.rising else ""}
-            writer.writerow([estimate.source, *(shown[name] for name in COLUMNS)])
+        for row in rows((moment for track in estimate.tracks or () for moment in track), estimate.angles_of):
+            shown = row | {"active": int(bool(row["active"]))}
+            writer.writerow([estimate.source, *("" if shown[name] is None else shown[name] for name in COLUMNS)])
     return out.getvalue()
 
 
-def _track(track: Trajectory) -> dict[str, Any]:
-    table = rows(track)
-    return {"id": track[0].id} | {name: [row[name] for row in table] for name in COLUMNS if name != "track"}
+def _track(track: Trajectory, angles: Callable[[Floats], Angles]) -> dict[str, Any]:
+    table = rows(track, angles)
+    record: dict[str, Any] = {"id": track[0].id}
+    for name in COLUMNS:
+        if name != "track":
+            values = [row[name] for row in table]
+            record[name] = None if all(one is None for one in values) else values
+    return record
 
 
 def _number(value: float | None) -> str:

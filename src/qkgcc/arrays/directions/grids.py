@@ -21,6 +21,7 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 
 from qkgcc.arrays.delays import Pairs, far_delays, near_delays
+from qkgcc.arrays.directions.alike import Ambiguity, beside
 from qkgcc.arrays.geometry import Geometry
 from qkgcc.errors import InputError
 
@@ -72,9 +73,8 @@ class Grid:
     """(V,) metres from the middle of the microphones; infinite: a far source."""
     possible: npt.NDArray[np.bool_]
     """(C, V) whether a point lies on the side that is tried."""
-    axis: Floats | None
-    """(3,) of an array on a line: along it, from its first microphone on; in a plane: its normal, upwards or else to
-    the front; None in space."""
+    ambiguity: Ambiguity
+    """What sounds the same to the array."""
     neighbours: Indices
     """(C, N) cells next to each, itself among them."""
     sectors: Indices
@@ -101,11 +101,12 @@ class Grid:
                     f"a distance of {distance:g} m lies within the array: it is counted from the middle of the "
                     f"microphones, and has to be more than {nearest:.3g} m"
                 )
-        axis = _axis(geometry)
+        ambiguity = Ambiguity.of(geometry)
+        axis = ambiguity.axis
         if chosen == "line":
             assert axis is not None
             angles = np.radians(np.arange(0, 180 + STEP["line"] / 2, STEP["line"]))[:, None]
-            cells = np.cos(angles) * axis + np.sin(angles) * _beside(axis)
+            cells = np.cos(angles) * axis + np.sin(angles) * beside(axis)
             bases, neighbours = cells[:, None], _along(len(cells), wraps=False)
         elif chosen == "circle":
             azimuths = np.arange(0, 360, STEP["circle"])
@@ -129,7 +130,12 @@ class Grid:
         sectors = np.arange(len(cells))
         if chosen == "sphere":
             _, sectors = cKDTree(_rings(_SECTOR)).query(cells)
-        return cls(chosen, geometry, cells, points, ranges, possible, axis, neighbours, sectors.astype(np.intp))
+        return cls(chosen, geometry, cells, points, ranges, possible, ambiguity, neighbours, sectors.astype(np.intp))
+
+    @property
+    def axis(self) -> Floats | None:
+        """(3,) along a line, or across a plane; None in space."""
+        return self.ambiguity.axis
 
     @property
     def angles(self) -> Floats:
@@ -185,7 +191,7 @@ class Grid:
             return unit_vectors(angles, azimuth_elevation(directions)[1])
         assert self.axis is not None
         radians = np.radians(angles)[:, None]
-        return np.asarray(np.cos(radians) * self.axis + np.sin(radians) * _beside(self.axis))
+        return np.asarray(np.cos(radians) * self.axis + np.sin(radians) * beside(self.axis))
 
     def folded(self, directions: Floats) -> Floats:
         """Directions on the side that is tried: those on the other side become their mirror images.
@@ -197,38 +203,12 @@ class Grid:
         along = (directions @ self.axis)[..., None]
         if self.kind == "line":
             across = np.sqrt(np.maximum(0.0, 1 - along**2))
-            return np.asarray(along * self.axis + across * _beside(self.axis))
+            return np.asarray(along * self.axis + across * beside(self.axis))
         return np.asarray(directions - 2 * np.minimum(along, 0) * self.axis)
 
     def mirrors(self, direction: Floats) -> list[Floats]:
-        """Other directions that sound the same: one behind the plane, or of a line the one on the other side of it.
-
-        (A line's are a whole cone; that one is as high as the one given.)
-        """
-        if self.axis is None:
-            return []
-        along = (direction @ self.axis) * self.axis
-        return [2 * along - direction if self.kind == "line" else direction - 2 * along]
-
-
-def _axis(geometry: Geometry) -> Floats | None:
-    """Along a line, from its first microphone on; across a plane, upwards or else to the front; None in space."""
-    if geometry.dimensions == 3:
-        return None
-    _, _, axes = np.linalg.svd(geometry.microphones - geometry.microphones.mean(axis=0))
-    if geometry.dimensions == 1:
-        axis = axes[0]
-        return np.asarray(axis if (geometry.microphones[-1] - geometry.microphones[0]) @ axis > 0 else -axis)
-    axis = np.where(np.abs(axes[2]) < 1e-9, 0.0, axes[2])
-    leading = axis[2] if abs(axis[2]) > 0.1 else axis[0] if abs(axis[0]) > 0.1 else axis[1]
-    return np.asarray(axis if leading > 0 else -axis)
-
-
-def _beside(axis: Floats) -> Floats:
-    """A unit vector across a line: towards the front, or to the left of a line that leads there."""
-    across = np.eye(3)[0] if abs(axis[0]) < 0.9 else np.eye(3)[1]
-    across = across - (across @ axis) * axis
-    return np.asarray(across / np.linalg.norm(across))
+        """Other directions that sound the same, see `Ambiguity`."""
+        return self.ambiguity.mirrors(direction)
 
 
 def _along(count: int, *, wraps: bool) -> Indices:

@@ -154,6 +154,8 @@ class MapSum:
     def __init__(self, maps: DirectionMaps) -> None:
         self._maps = maps
         self.frames, self.weight = 0, 0.0
+        self.dead = np.zeros(len(maps.grid.geometry), np.int64)
+        """(M,) in how many of the frames that are no silence each microphone is dead."""
         cells, points = maps.grid.possible.shape
         self._cells = np.zeros(cells if maps.posterior else (cells, points))
         sectors = int(maps.grid.sectors.max()) + 1 if maps.posterior else 1
@@ -165,6 +167,7 @@ class MapSum:
         heard = found.weights > 0
         weights = found.weights[heard]
         self.frames += int(frames.heard.sum())
+        self.dead += frames.dead[frames.heard].sum(axis=0)
         self.weight += float(weights.sum())
         if self._gather is None:
             self._cells += (weights @ found.points[heard]).reshape(self._cells.shape)

@@ -18,10 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.arrays.directions.alike import IN_SPACE, Ambiguity
 from qkgcc.arrays.directions.estimator import DirectionEstimator, followed
-from qkgcc.arrays.directions.grids import angle_between, azimuth_elevation
+from qkgcc.arrays.directions.grids import angle_between, azimuth_elevation, unit_vectors
 from qkgcc.arrays.directions.maps import FrameMaps
 from qkgcc.arrays.evidence import ArrayFrames
+from qkgcc.arrays.tracks.rttm import ANGLES, Angles
 from qkgcc.arrays.tracks.tracker import Track
 from qkgcc.audio import Samples
 from qkgcc.results import cell, rounded
@@ -52,6 +54,21 @@ class DirectionFrames(NamedTuple):
     """(C,) what the last half second or so says of the cells; zeros where nothing was heard."""
     tracks: list[list[Track]] | None
     """Of each frame, the sources that are followed; None where that was not asked for."""
+    ambiguity: Ambiguity = IN_SPACE
+    """What sounds the same to the microphones."""
+    rising: bool = False
+    """Whether tracks have elevations."""
+
+    def also_azimuth(self, number: int) -> float | None:
+        """Of a frame without tracks: another azimuth that sounds the same."""
+        if math.isnan(self.azimuth[number]):
+            return None
+        up = 0.0 if self.elevation is None else self.elevation[number]
+        return self.ambiguity.angles(unit_vectors(self.azimuth[number], up), rising=False).also_azimuth
+
+    def angles_of(self, track: Track) -> Angles:
+        """Where a source that is followed is, as these microphones know it."""
+        return self.ambiguity.angles(track.direction, rising=self.rising)
 
 
 class DirectionStream:
@@ -122,6 +139,8 @@ class DirectionStream:
             frames.level,
             self._now / max(self._weight, 1e-12),
             None if self._tracker is None else followed(self._tracker, frames, found),
+            grid.ambiguity,
+            grid.kind == "sphere",
         )
         self._nothing = None if len(frames.times) else answer
         return answer
@@ -132,7 +151,7 @@ class DirectionStream:
             self._weight = self._fading * self._weight + weight
 
 
-CSV_COLUMNS = ("source", "time", "azimuth", "elevation", "cone", "confidence", "level", "track")
+CSV_COLUMNS = ("source", "time", "azimuth", "elevation", "cone", "confidence", "level", "track", "also_azimuth")
 
 
 def frames_csv(frames: DirectionFrames, *, header: bool = True) -> str:
@@ -146,11 +165,13 @@ def frames_csv(frames: DirectionFrames, *, header: bool = True) -> str:
         if frames.tracks is None:
             values = (frames.azimuth, frames.elevation, frames.cone)
             angles = ["" if one is None else cell(one[number], 3) for one in values]
-            writer.writerow([*begin, *angles, f"{frames.confidence[number]:.4f}", level, ""])
+            also = frames.also_azimuth(number)
+            writer.writerow([*begin, *angles, f"{frames.confidence[number]:.4f}", level, "", _number(also)])
             continue
         for track in speaking(frames, number):
-            up = "" if frames.elevation is None else f"{track.elevation:.3f}"
-            writer.writerow([*begin, f"{track.azimuth:.3f}", up, "", f"{track.speaking:.4f}", level, track.id])
+            azimuth, elevation, cone, also, _ = frames.angles_of(track)
+            angles = [_number(one) for one in (azimuth, elevation, cone)]
+            writer.writerow([*begin, *angles, f"{track.speaking:.4f}", level, track.id, _number(also)])
     return out.getvalue()
 
 
@@ -166,17 +187,22 @@ def frames_json(frames: DirectionFrames, *, now: bool = True) -> str:
         values = getattr(frames, name)
         record[name] = None if values is None else rounded(values, 4)
     record["level"] = rounded(frames.level, 7)
-    record["tracks"] = None if frames.tracks is None else [[_track(one) for one in row] for row in frames.tracks]
+    followed = None if frames.tracks is None else [[_track(frames, one) for one in row] for row in frames.tracks]
+    record["tracks"] = followed
     if now:
         record["now"] = rounded(frames.now, 5)
     return json.dumps(record, allow_nan=False)
 
 
-def _track(track: Track) -> dict[str, Any]:
+def _number(value: float | None) -> str:
+    return "" if value is None else cell(value, 3)
+
+
+def _track(frames: DirectionFrames, track: Track) -> dict[str, Any]:
+    angles = zip(ANGLES, frames.angles_of(track), strict=True)
     return {
         "id": track.id,
-        "azimuth": round(track.azimuth, 4),
-        "elevation": round(track.elevation, 4),
+        **{name: None if value is None else round(value, 4) for name, value in angles},
         "spread": round(track.spread, 4),
         "probability": round(track.probability, 4),
         "speaking": round(track.speaking, 4),

@@ -84,6 +84,18 @@ class PlaceSearch:
         living = len(self.evidence.pairs) - len(flat)
         return (total - sum(float(curve[0]) for curve in flat)) / living if living else 0.0
 
+    def reached(self, curves: Floats, place: Floats) -> float:
+        """How high the curves are at a place, above their medians and against their peaks: the mean over the pairs that
+        say anything at all."""
+        shares = []
+        expected = self.delays(place[None])[:, 0]
+        for lags, curve, tau in zip(self.evidence.lags, self.evidence.split(curves), expected, strict=True):
+            middle = float(np.median(curve))
+            above = float(curve.max()) - middle
+            if np.ptp(curve) > _FLAT:
+                shares.append((float(curve[int(np.abs(lags - tau).argmin())]) - middle) / max(above, _FLAT))
+        return float(np.mean(shares)) if shares else 0.0
+
     def delays_near(self, curves: Floats, place: Floats) -> tuple[Floats, Floats]:
         """The peak of each pair's curve around its delay of a place, and how much it counts. Shape: (P,), (P,)"""
         delays, weights = [], []

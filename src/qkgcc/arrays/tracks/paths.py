@@ -93,6 +93,7 @@ def find_tracks(
     *,
     frame_seconds: float = 0.064,
     motion: Motion | None = None,
+    most: int | None = None,
 ) -> list[Trajectory]:
     """The sources of a recording, by id in the order of their first words, each from its first word to its last.
 
@@ -103,6 +104,7 @@ def find_tracks(
         grid: unit vectors, evenly spaced along a circle or a part of one, in their order. Shape: (G, 3)
         frame_seconds: of sound that one frame hears; frames that overlap count less.
         motion: how sources move along their paths.
+        most: sources at any moment, each from its first word to its last; the best ones. By default all that there are.
     """
     when, said, sound = np.asarray(times, np.float64), np.asarray(weights), np.asarray(heard, np.bool_)
     ring = _Ring.of(grid)
@@ -111,7 +113,7 @@ def find_tracks(
     length = max(1, round(WINDOW / hop))
     for first in range(0, len(when), length):
         part = slice(first, first + length)
-        search = _Search(when[part], said[part].astype(np.float64), sound[part], ring, hop, frame_seconds)
+        search = _Search(when[part], said[part].astype(np.float64), sound[part], ring, hop, frame_seconds, most)
         found = [trimmed(search.track(path)) for path in search.paths(motion or Motion(speed=USUAL, memory=5.0))]
         tracks += [one for one in found if hop * sum(moment.active for moment in one) >= SHORTEST]
     return _numbered(joined(sorted(tracks, key=lambda one: one[0].time)))
@@ -193,8 +195,10 @@ class _Search:
         ring: _Ring,
         hop: float,
         frame_seconds: float,
+        most: int | None,
     ) -> None:
-        self.times, self.ring, self.hop = times, ring, hop
+        self.times, self.ring, self.hop, self.most = times, ring, hop, most
+        self.there = np.zeros(len(times), np.int64)  # paths that are known in each frame
         self.new = math.sqrt(min(1.0, hop / frame_seconds))
         fine = ring.spread(weights)
         near = np.abs(ring.apart(fine.argmax(axis=1).astype(np.float64))) < AROUND
@@ -245,6 +249,7 @@ class _Search:
 
     def _explain(self, path: _Path, sign: int) -> None:
         density = self.ring.density(path.cells, EXPLAINED) * path.speaking[:, None]
+        self.there[path.frames] += sign
         rows = self.explained[path.frames]
         np.maximum(rows + sign * density, 0, out=rows, casting="unsafe")
 
@@ -257,7 +262,7 @@ class _Search:
     def _best(self, window: slice, motion: Motion, most: int | None = None) -> list[_Path]:
         """The best path of a window, and the best of those that share no time with better ones. All are explained."""
         evidence = self._evidence(window)
-        worth, ends, back = self._forward(evidence)
+        worth, ends, back = self._forward(evidence, self._full(window))
         found: list[_Path] = []
         taken = np.zeros(len(worth), np.bool_)
         while most is None or len(found) < most:
@@ -274,10 +279,21 @@ class _Search:
             self._explain(path, 1)
         return found
 
-    def _forward(self, evidence: Floats32) -> tuple[Floats, npt.NDArray[np.int64], npt.NDArray[np.int8]]:
+    def _full(self, window: slice) -> npt.NDArray[np.bool_]:
+        """Steps of a window in which there are as many paths as there may be. Shape: (steps,)"""
+        there = self.there[window]
+        padded = np.zeros(-(-len(there) // self.frames) * self.frames, np.int64)
+        padded[: len(there)] = there
+        crowded = padded.reshape(-1, self.frames).max(axis=1)
+        return np.zeros(len(crowded), np.bool_) if self.most is None else crowded >= self.most
+
+    def _forward(
+        self, evidence: Floats32, full: npt.NDArray[np.bool_]
+    ) -> tuple[Floats, npt.NDArray[np.int64], npt.NDArray[np.int8]]:
         """What the best path that ends in each step is worth, its last state, and where it came from in all states.
 
-        Shape: (frames, A) -> (steps,), (steps,), (steps, V, A)
+        No path leads through a step that is full.
+        Shape: (frames, A), (steps,) -> (steps,), (steps,), (steps, V, A)
         """
         ring, reach, parts = self.ring, self.fastest, self.parts
         steps = -(-len(evidence) // self.frames)
@@ -313,6 +329,8 @@ class _Search:
             score += heard
             np.maximum(highest + np.float32(BIRTH * self.frames * self.hop / QUIET), score, out=highest)
             score[score < highest - BIRTH] = -np.inf  # after such a silence, whoever speaks is another
+            if full[step]:
+                score[:], highest[:] = -np.inf, -np.inf
             ends[step] = int(score.argmax())
             worth[step] = score.ravel()[ends[step]]
         return worth, ends, back

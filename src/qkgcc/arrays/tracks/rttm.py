@@ -10,38 +10,70 @@ NIST, "The 2009 (RT-09) Rich Transcription Meeting Recognition Evaluation Plan",
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from qkgcc.arrays.tracks.tracker import Track
 from qkgcc.errors import InputError
 
-COLUMNS = ("time", "track", "azimuth", "elevation", "spread", "probability", "speaking", "active")
-"""Of the rows: seconds, id, degrees, degrees, degrees, and what is probable from 0 to 1."""
+ANGLES = ("azimuth", "elevation", "cone", "also_azimuth", "also_elevation")
+COLUMNS = ("time", "track", *ANGLES, "spread", "probability", "speaking", "active")
+"""Of the rows: seconds, id, degrees (None: not known, or there is none), and what is probable from 0 to 1."""
+
+Floats = npt.NDArray[np.float64]
+
+
+class Angles(NamedTuple):
+    """A direction in degrees, and another that sounds the same to the microphones."""
+
+    azimuth: float
+    elevation: float | None = None
+    """None: it is followed in the plane of a flat array, or around a line."""
+    cone: float | None = None
+    """To the line of the microphones; None of other arrays."""
+    also_azimuth: float | None = None
+    also_elevation: float | None = None
+
+    @staticmethod
+    def of(direction: Floats) -> Angles:
+        """Where none sounds like another."""
+        front, left, up = direction
+        around, above = np.arctan2(left, front), np.arctan2(up, np.hypot(front, left))
+        return Angles(float(np.degrees(around)), float(np.degrees(above)))
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A time in which a track speaks, in seconds, and the middle of where, in degrees."""
+    """A time in which a track speaks, in seconds, and the middle of where, in degrees: see `Angles`."""
 
     id: int
     start: float
     duration: float
     azimuth: float
-    elevation: float
+    elevation: float | None
+    cone: float | None = None
+    also_azimuth: float | None = None
+    also_elevation: float | None = None
 
 
-def rows(tracks: Iterable[Track]) -> list[dict[str, float | int | bool]]:
-    """One row for each moment of each track, by time and id, with the names of `COLUMNS`."""
+def rows(
+    tracks: Iterable[Track], angles: Callable[[Floats], Angles] = Angles.of
+) -> list[dict[str, float | int | bool | None]]:
+    """One row for each moment of each track, by time and id, with the names of `COLUMNS`.
+
+    Args:
+        angles: of a direction, as the array knows it.
+    """
     ordered = sorted(tracks, key=lambda track: (track.time, track.id))
     return [
         {
             "time": round(track.time, 4),
             "track": track.id,
-            "azimuth": round(track.azimuth, 2),
-            "elevation": round(track.elevation, 2) + 0.0,
+            **{name: _rounded(value) for name, value in zip(ANGLES, angles(track.direction), strict=True)},
             "spread": round(track.spread, 2),
             "probability": round(track.probability, 4),
             "speaking": round(track.speaking, 4),
@@ -51,13 +83,20 @@ def rows(tracks: Iterable[Track]) -> list[dict[str, float | int | bool]]:
     ]
 
 
-def segments(tracks: Iterable[Track], seconds_per_frame: float, *, pause: float = 0.3) -> list[Segment]:
+def segments(
+    tracks: Iterable[Track],
+    seconds_per_frame: float,
+    *,
+    pause: float = 0.3,
+    angles: Callable[[Floats], Angles] = Angles.of,
+) -> list[Segment]:
     """The times in which tracks speak, by their beginnings.
 
     Args:
         tracks: moments of any tracks; the time of each is the middle of what its frame adds.
         seconds_per_frame: that each moment stands for.
         pause: seconds of silence that do not end a segment.
+        angles: of a direction, as the array knows it.
     """
     if not seconds_per_frame > 0:
         raise InputError(f"frames of {seconds_per_frame:g} s; expected seconds from one to the next, such as 0.064")
@@ -70,16 +109,19 @@ def segments(tracks: Iterable[Track], seconds_per_frame: float, *, pause: float 
                 own[-1].append(track)
             else:
                 own.append([track])
-    found = [_segment(run, seconds_per_frame) for own in runs.values() for run in own]
+    found = [_segment(run, seconds_per_frame, angles) for own in runs.values() for run in own]
     return sorted(found, key=lambda segment: (segment.start, segment.id))
 
 
-def _segment(run: list[Track], seconds_per_frame: float) -> Segment:
+def _segment(run: list[Track], seconds_per_frame: float, angles: Callable[[Floats], Angles]) -> Segment:
     mean = np.mean([track.direction for track in run], axis=0)
-    azimuth = float(np.degrees(np.arctan2(mean[1], mean[0])))
-    elevation = float(np.degrees(np.arctan2(mean[2], np.hypot(mean[0], mean[1]))))
     start = max(0.0, run[0].time - seconds_per_frame / 2)
-    return Segment(run[0].id, start, run[-1].time + seconds_per_frame / 2 - start, azimuth, elevation)
+    middle = angles(mean / max(float(np.linalg.norm(mean)), 1e-12))
+    return Segment(run[0].id, start, run[-1].time + seconds_per_frame / 2 - start, *middle)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2) + 0.0
 
 
 def rttm(found: Iterable[Segment], name: str) -> list[str]:

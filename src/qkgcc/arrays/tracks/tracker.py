@@ -52,6 +52,8 @@ ASIDE = 15.0
 """Degrees from where a track fell silent at which it may speak again, however short the pause; more if it walked."""
 PACING = 2.0
 """Seconds over which the usual pace of a source is taken."""
+YIELDS = 2.0
+"""Seconds of silence after which a track makes room for another source, where there may be no more of them."""
 TOGETHER = 2.0
 """Seconds that two tracks in one direction stay two: so long may a crossing take."""
 
@@ -121,6 +123,8 @@ class Tracker:
         sharpness: exponent of the weights. Above 1 for frames whose peaks are wider than they miss, as those of small
             arrays are: two talkers are then told apart from nearer by.
         motion: how the sources move.
+        most: tracks at any moment. Who is heard beside so many gets an id once one of them is silent for `YIELDS`
+            seconds, which then ends. By default there is no such number.
 
     >>> angles = np.radians(np.arange(0, 360, 2))
     >>> grid = np.stack([np.cos(angles), np.sin(angles), 0 * angles], axis=1)
@@ -140,8 +144,11 @@ class Tracker:
         error: float = 3.0,
         sharpness: float = 1.0,
         motion: Motion | None = None,
+        most: int | None = None,
     ) -> None:
         self.grid = _checked_grid(grid)
+        if most is not None and most < 1:
+            raise InputError(f"at most {most} tracks; expected 1 or more")
         for what, value in (("seconds_per_frame", seconds_per_frame), ("frame_seconds", frame_seconds)):
             if not 0 < value < math.inf:
                 raise InputError(f"{what} is {value:g}; expected seconds, such as 0.064")
@@ -152,6 +159,7 @@ class Tracker:
         self.seconds_per_frame = seconds_per_frame
         self._sharpness = sharpness
         self.motion = motion or Motion()
+        self._most = most
         extents = np.linalg.svd(self.grid, compute_uv=False)
         self._axes = 1 if extents[2] < 1e-6 * extents[0] else 2
         self._new = min(1.0, seconds_per_frame / frame_seconds)
@@ -294,12 +302,29 @@ class Tracker:
             away[~likely | (away > math.radians(ASIDE) + silent * self._pace)] = np.inf
             old = int(np.argmin(away))
             self._ids = self._ids.copy()
+            if not math.isfinite(away[old]) and self._full():
+                if not self._made_room():
+                    continue
+                # Its past is that of a candidate beside all the others, and is not told.
+                self._past = [() if k == new else past for k, past in enumerate(self._past)]
             if math.isfinite(away[old]):
                 self._ids[new], self._ids[old] = self._ids[old], -1  # it goes on as the other
             else:
                 self._ids[new] = self._next
                 self._next += 1
         self._select(self._ids >= 0)
+
+    def _full(self) -> bool:
+        return self._most is not None and int((self._ids > 0).sum()) >= self._most
+
+    def _made_room(self) -> bool:
+        """Whether the track that is silent for longest is so for long enough to end for another."""
+        tracks = np.flatnonzero(self._ids > 0)
+        longest = tracks[np.argmin(self._heard[tracks])]
+        if self._time - self._heard[longest] <= YIELDS:
+            return False
+        self._ids[longest] = -1
+        return True
 
     def _merge(self) -> None:
         """Of tracks that stay in one direction, the older goes on; a candidate where a track is, is none."""
