@@ -105,6 +105,7 @@ class Stubborn:
     """Answers 180, then 90 degrees, whatever it hears, and counts how often it is asked."""
 
     name = "stubborn"
+    real_only = False
 
     def __init__(self, version: int = 1, *, positions: bool = False) -> None:
         self.settings: dict[str, Any] = {"version": version}
