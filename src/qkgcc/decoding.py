@@ -259,7 +259,10 @@ def peaks(
 def _decode(posterior: npt.ArrayLike, delays: npt.ArrayLike, place: Callable[[Array, Array, Indices], Array]) -> Array:
     p, candidates = _check(posterior, delays)
     rows = p.reshape(-1, p.shape[-1])
-    known = ~np.isnan(rows).any(axis=-1)
+    unknown = np.isnan(rows).any(axis=-1)
+    if not unknown.any():
+        return place(rows, candidates, rows.argmax(axis=-1)).reshape(p.shape[:-1])
+    known = ~unknown
     result = np.full(len(rows), np.nan)
     result[known] = place(rows[known], candidates, rows[known].argmax(axis=-1))
     return result.reshape(p.shape[:-1])

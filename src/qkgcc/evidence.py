@@ -172,11 +172,12 @@ def prepared(method: Method, frames: Frames, level: float = 1.0) -> tuple[Frames
 def at_unit_level(frames: Frames) -> Frames:
     """Frames without large constant offsets, both channels divided by their joint RMS. Shape: (batch, 2, n) -> same"""
     mean = frames.mean(axis=-1, keepdims=True, dtype=np.float64)
-    spread = frames.std(axis=-1, keepdims=True, dtype=np.float64)
+    around = frames - mean
+    spread = np.sqrt(np.multiply(around, around, out=around).mean(axis=-1, keepdims=True))
     # Sound has a small mean of its own, which networks know. Of a large one a hundredth is left: with nothing left, the
     # lowest bin would have no phase but that of rounding.
-    offset = np.where(np.abs(mean) > 0.1 * spread, 0.99 * mean, 0.0).astype(frames.dtype)
-    centred = frames - offset
+    large = np.abs(mean) > 0.1 * spread
+    centred = frames - np.where(large, 0.99 * mean, 0.0).astype(frames.dtype) if large.any() else frames
     joint = np.sqrt(np.mean(np.square(centred, dtype=np.float64), axis=(1, 2), keepdims=True))
     return np.asarray(centred / np.maximum(joint, SILENCE / 2).astype(frames.dtype))
 

@@ -34,7 +34,13 @@ def steering_matrix(dft: int, pool: int, center: float, step: float, count: int,
 
 def check_delays(delays: npt.NDArray[np.float64], step: float) -> None:
     """The convolutions along the delays know one step: an `InputError` for any others. Shape: (L,)"""
-    # As near as delays come that were written down with six digits.
-    even = len(delays) and np.isfinite(delays).all() and (np.abs(np.diff(delays) - step) <= 1e-5 * step).all()
-    if not even:
+    if not _even(np.ascontiguousarray(delays, np.float64).tobytes(), step):
         raise InputError(f"delays are {delays.tolist()}; expected at least one, {step:g} samples apart, rising")
+
+
+@lru_cache(maxsize=64)
+def _even(delays: bytes, step: float) -> bool:
+    """The same few grids are asked for frame after frame."""
+    given = np.frombuffer(delays)
+    # As near as delays come that were written down with six digits.
+    return bool(len(given) and np.isfinite(given).all() and (np.abs(np.diff(given) - step) <= 1e-5 * step).all())
