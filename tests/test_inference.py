@@ -330,7 +330,7 @@ def test_real_frames_have_the_logits_of_the_unfolded_network(name: str, compiled
     path = path if path.exists() else Path(__file__).parents[1] / "checkpoints" / path.name
     network, card = checkpoint.load(path)
     network.folded = False
-    # Where the recording has nearly nothing above 7 kHz, those bins have a phase all the same.
+    # The part of the recording in which transforms in float32 were farthest off.
     frames = speech(card.frame, 1024)[150:210:3]
     light = (SteeredModel if card.architecture == "steered" else PublishedModel).load(path, compiled=compiled)
     found = light.logits(frames, None, np.asarray(card.delays))
