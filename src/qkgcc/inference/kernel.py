@@ -136,7 +136,8 @@ class _Compiled:
         self._memory.restype = ctypes.c_ssize_t
         self._outputs = int(getattr(self._code, f"{self._entry}_outputs")())
         self._shape = shape
-        self._arrays = {name: _with_slack(array) for name, array in self._packed(front).items()}
+        around = {"by_key": shape.radius}  # keys beyond the band are read with those in it
+        self._arrays = {name: _with_slack(array, around.get(name, 0)) for name, array in self._packed(front).items()}
         self._numbers = dict.fromkeys(_NUMBERS, 1) | self._sizes()
         self._place = threading.local()
 
@@ -302,9 +303,12 @@ def _parts(spectra: npt.NDArray[np.complex64]) -> Floats32:
     return parts
 
 
-def _with_slack(array: npt.NDArray[Any]) -> Floats32:
+def _with_slack(array: npt.NDArray[Any], around: int = 0) -> Floats32:
+    """Flat, in memory that goes on: `around` zeros before it, and `SLACK` more than that behind."""
     flat = np.asarray(array, np.float32).ravel()
-    return np.concatenate([flat, np.zeros(SLACK, np.float32)])
+    padded = np.zeros(around + len(flat) + around + SLACK, np.float32)  # np.pad takes longer than the rest
+    padded[around : around + len(flat)] = flat
+    return padded[around:]
 
 
 def _pointer(array: npt.NDArray[Any]) -> ctypes.c_void_p:

@@ -377,39 +377,41 @@ static void tokens(
 }
 
 /* C of one window at the raw offsets, into the planes of x. `a` and `b` are what `tokens` made of both channels, with
-   `radius` zeros on each side; `scratch` has numbers + 1 planes more, twice. */
-static void correlation(
-    const Network *net, const float *a, const float *b, float *scratch, ptrdiff_t stride, float *x, ptrdiff_t plane) {
-    int terms = net->numbers + 1, offsets = 2 * net->radius + 1;
-    float *u = scratch, *v = scratch + terms * stride;
+   `radius` zeros on each side. Per head, C is <u, b> + t (<a, N> + s T): `a` is turned into u, and meets all of its keys,
+   while it is in registers. Beyond the band N is read, too, and t is 0. `terms` is numbers + 1. */
+static inline __attribute__((always_inline)) void correlation_of(
+    const Network *net, const float *a, const float *b, ptrdiff_t stride, float *x, ptrdiff_t plane, int terms) {
+    int offsets = 2 * net->radius + 1;
     const float *s = a + terms * stride, *t = b + terms * stride;
     for (int h = 0; h < net->heads; h++) {
         const float *m = net->plain + h * terms * terms;
-        for (int i = 0; i < terms; i++) {
-            const float *l = net->by_query + (ptrdiff_t)(h * terms + i) * net->bins;
-            const float *n = net->by_key + (ptrdiff_t)(h * terms + i) * net->bins;
-            for (ptrdiff_t k = 0; k < net->bins; k += LANES) {
-                vec sum = load(s + k) * load(l + k);
-                for (int j = 0; j < terms; j++) sum += m[j * terms + i] * load(a + j * stride + k);
-                store(u + i * stride + k, sum);
-                store(v + i * stride + k, load(t + k) * load(n + k));
+        const float *l = net->by_query + (ptrdiff_t)h * terms * net->bins, *n = net->by_key + (ptrdiff_t)h * terms * net->bins;
+        for (ptrdiff_t k = 0; k < net->bins; k += LANES) {
+            vec query[4], turned[4], scale = load(s + k);
+            for (int i = 0; i < terms; i++) query[i] = load(a + i * stride + k);
+            for (int i = 0; i < terms; i++) {
+                turned[i] = scale * load(l + i * net->bins + k);
+                for (int j = 0; j < terms; j++) turned[i] += m[j * terms + i] * query[j];
             }
-            for (ptrdiff_t k = net->bins; k < rounded(net->bins, LANES); k++) v[i * stride + k] = 0;
-        }
-        for (int d = 0; d < offsets; d++) {
-            const float *table = net->by_both + (ptrdiff_t)(h * offsets + d) * net->bins;
-            float *out = x + (ptrdiff_t)(h * offsets + d) * plane;
-            ptrdiff_t shift = d - net->radius;
-            for (ptrdiff_t k = 0; k < net->bins; k += LANES) {
-                vec sum = load(s + k) * load(t + k + shift) * load(table + k);
+            for (int d = 0; d < offsets; d++) {
+                ptrdiff_t key = k + d - net->radius, row = (ptrdiff_t)h * offsets + d;
+                vec whole = scale * load(net->by_both + row * net->bins + k), sum = {0};
                 for (int i = 0; i < terms; i++) {
-                    sum += load(u + i * stride + k) * load(b + i * stride + k + shift);
-                    sum += load(a + i * stride + k) * load(v + i * stride + k + shift);
+                    whole += query[i] * load(n + i * net->bins + key);
+                    sum += turned[i] * load(b + i * stride + key);
                 }
-                store(out + k, sum);
+                store(x + row * plane + k, sum + load(t + key) * whole);
             }
         }
     }
+}
+
+static void correlation(
+    const Network *net, const float *a, const float *b, ptrdiff_t stride, float *x, ptrdiff_t plane) {
+    if (net->numbers == 3)
+        correlation_of(net, a, b, stride, x, plane, 4);
+    else
+        correlation_of(net, a, b, stride, x, plane, 3);
 }
 
 typedef struct {
@@ -435,7 +437,7 @@ static Sizes sizes(const Network *net, int channels, int lags) {
     z.fine = PHASES * (z.features + c + (net->blocks ? c : 0) + P + 1) + POINTS * inputs + 2 * P;
     z.coarse = net->blocks ? 2 * b + c + 1 : 0;
     z.size = planes_size(z.fine + z.coarse, net->windows, z.row, z.margin) + (ptrdiff_t)channels * net->windows * z.tokens
-           + z.stride * (1 + 2 * terms + z.features) + 64 + z.sums
+           + z.stride * (1 + z.features) + 64 + z.sums
            + PHASES * z.tiles * (2 * P + 2 * rounded(P, OUTPUTS)) + z.lags * (3 * P + 2 * net->delay_channels + 1);
     return z;
 }
@@ -448,7 +450,7 @@ typedef struct {
     Planes merged, inside, y, up, tile_mask;       /* of the surroundings */
     float *usable;                                 /* (bins), with zeros behind */
     float *tokens;                                 /* (channels, windows, numbers + 2, stride) */
-    float *scratch, *whole;                        /* whole: C of one window */
+    float *whole;                                  /* C of one window */
     float *sums, *total, *packed;                  /* total: evidence, weighted, over all windows */
     float *steered, *parts, *first, *second, *answer; /* parts: of the real and the imaginary evidence */
     const float **rows;
@@ -458,7 +460,7 @@ static Place places(
     const Network *net, int channels, int lags, const float *usable, float *memory, const float **rows) {
     Place at = {.net = net, .z = sizes(net, channels, lags), .rows = rows};
     const Sizes *z = &at.z;
-    int W = net->windows, c = net->channels, P = net->maps, T = z->tiles, terms = net->numbers + 1;
+    int W = net->windows, c = net->channels, P = net->maps, T = z->tiles;
     float *next = memory;
     at.x = planes(&next, PHASES * z->features, W, z->row, z->margin);
     at.local = planes(&next, PHASES * c, W, z->row, z->margin);
@@ -475,8 +477,7 @@ static Place places(
     }
     at.usable = next;
     at.tokens = at.usable + z->stride;
-    at.scratch = at.tokens + (ptrdiff_t)channels * W * z->tokens;
-    at.whole = at.scratch + 2 * terms * z->stride;
+    at.whole = at.tokens + (ptrdiff_t)channels * W * z->tokens;
     at.sums = at.whole + z->features * z->stride;
     at.total = at.sums + z->sums;
     at.packed = at.total + 2 * P * PHASES * T;
@@ -490,12 +491,16 @@ static Place places(
     memcpy(at.usable, usable, sizeof(float) * net->bins);
     memset(at.mask.data, 0, sizeof(float) * ((PHASES - 1) * at.mask.plane + rounded(at.mask.length, BLOCK)));
     if (net->blocks) memset(at.tile_mask.data, 0, sizeof(float) * rounded(at.tile_mask.length, BLOCK));
-    for (int k = 0; k < net->bins; k++) {
-        int r = k / net->pool; /* usable where any of its bins is; a tile, where any of its rows is */
-        for (int w = 0; w < W && usable[k] > 0; w++) {
-            at.mask.data[r % PHASES * at.mask.plane + w * at.mask.row + r / PHASES] = 1;
-            if (net->blocks) at.tile_mask.data[w * at.tile_mask.row + r / PHASES] = 1;
+    for (int k = 0; k < net->bins; k++)
+        if (usable[k] > 0) {
+            int r = k / net->pool; /* usable where any of its bins is; a tile, where any of its rows is */
+            at.mask.data[r % PHASES * at.mask.plane + r / PHASES] = 1;
+            if (net->blocks) at.tile_mask.data[r / PHASES] = 1;
         }
+    for (int w = 1; w < W; w++) { /* the same in all windows */
+        for (int p = 0; p < PHASES; p++)
+            memcpy(at.mask.data + p * at.mask.plane + w * at.mask.row, at.mask.data + p * at.mask.plane, sizeof(float) * T);
+        if (net->blocks) memcpy(at.tile_mask.data + w * at.tile_mask.row, at.tile_mask.data, sizeof(float) * T);
     }
     return at;
 }
@@ -516,20 +521,30 @@ static void read_frame(const Place *at, const float *spectra, int channels) {
         }
 }
 
+/* Every fourth row into a plane of its own. All four in one pass: the compiler shuffles whole vectors then. */
+static void in_phases(const float *restrict from, int rows, float *restrict to, ptrdiff_t plane) {
+    float *restrict to1 = to + plane, *restrict to2 = to + 2 * plane, *restrict to3 = to + 3 * plane;
+    int tiles = rows / PHASES;
+    for (int t = 0; t < tiles; t++) {
+        to[t] = from[PHASES * t];
+        to1[t] = from[PHASES * t + 1];
+        to2[t] = from[PHASES * t + 2];
+        to3[t] = from[PHASES * t + 3];
+    }
+    for (int r = PHASES * tiles; r < rows; r++) to[r % PHASES * plane + tiles] = from[r];
+}
+
 /* C of two channels, as rows of evidence: pooled, in phases */
 static void match(const Place *at, int first, int second) {
     const Network *net = at->net;
     const Sizes *z = &at->z;
     for (int w = 0; w < net->windows; w++) {
-        correlation(net, tokens_of(at, first, w), tokens_of(at, second, w), at->scratch + net->radius, z->stride, at->whole,
-                    z->stride);
+        correlation(net, tokens_of(at, first, w), tokens_of(at, second, w), z->stride, at->whole, z->stride);
         for (int i = 0; i < z->features; i++) {
             const float *from = at->whole + i * z->stride;
             float *to = at->x.data + (ptrdiff_t)i * PHASES * at->x.plane + w * at->x.row;
             if (net->pool == 1)
-                for (int p = 0; p < PHASES; p++)
-                    for (int t = 0; t < (z->rows - p + PHASES - 1) / PHASES; t++)
-                        to[p * at->x.plane + t] = from[PHASES * t + p];
+                in_phases(from, z->rows, to, at->x.plane);
             else
                 for (int r = 0; r < z->rows; r++) {
                     float sum = 0;
@@ -664,7 +679,7 @@ int JOIN(ENTRY, _outputs)(void) { return OUTPUTS; }
 
    `memory` holds zeros at the first call; what must be zero at the next one of the same sizes, this leaves so. `rows`
    has room for as many pointers as a product has inputs. Vectors may read up to BLOCK floats beyond the end of spectra,
-   steering and every array of the network. */
+   steering and every array of the network, and `radius` before the beginning of `by_key`: numbers, whichever. */
 void ENTRY(
     const Network *net, int frames, int channels, int count, const int32_t *pairs, const float *spectra,
     const float *usable, const float *steering, int columns, int lags, float *logits, float *reliability, float *memory,
