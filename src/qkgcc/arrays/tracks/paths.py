@@ -14,7 +14,7 @@ next is sought in the rest, and once all are known each is sought again beside t
 
 A path that is sought alone takes what lies ahead, and that may be another's way from where two of them come near each
 other. So both are sought once more together, as they are and with their ways exchanged from there on, and what is worth
-more is kept. To be in one direction has its cost in this: who turns back there is as usual as who passes.
+more is kept.
 
 Along a path, Kalman's filter and Rauch's smoother over the frames that belong to it say where the source is.
 
@@ -65,16 +65,11 @@ MEETING = 30.0
 """Degrees between two paths at which their ways from then on may be exchanged."""
 CORRIDOR, CHANGE = 20.0, 1.0
 """Degrees around their ways in which both are sought then, and seconds around the meeting in which they may change."""
-CROWDED, BESIDE = 1.5, 12.0
-"""Nats a step that it costs to be in the direction of another there, and the degrees over which that fades."""
-EXCHANGED = 1.0
-"""Nats by which the ways have to be better exchanged."""
 WINDOW = 120.0
 """Seconds that are searched at once, so that memory and time stay small; paths that meet at an end are joined there."""
 
 _MOST = 64  # rounds of paths: more than this many at once are none
 _PART = 2  # frames of a step that are added up before they are shifted: as long as nobody moves farther than an error
-_OUTSIDE = np.float32(1e4)  # nats that it costs to leave a corridor
 _NEVER = np.int8(127)  # where a path begins
 
 Floats = npt.NDArray[np.float64]
@@ -255,9 +250,9 @@ class _Search:
                 continue
             for path in pair:
                 self._explain(path, -1)
-            rest = [path for path in found if path not in pair]
-            kept, other = (self._along(pair, rest, meeting, motion, exchange) for exchange in (False, True))
-            if sum(path.worth for path in other) > sum(path.worth for path in kept) + EXCHANGED:
+            kept, other = (self._along(pair, meeting, motion, exchange=exchange) for exchange in (False, True))
+            if sum(path.worth for path in other) > sum(path.worth for path in kept):
+                rest = [path for path in found if path not in pair]
                 waiting = [two for two in waiting if not set(two) & set(pair)]
                 waiting += itertools.product(rest, other)
                 found, pair, left = rest + other, other, left - 1
@@ -277,9 +272,7 @@ class _Search:
         nearest = int(np.abs(apart).argmin())
         return first + nearest if abs(apart[nearest]) < MEETING else None
 
-    def _along(
-        self, pair: Sequence[_Path], rest: Sequence[_Path], meeting: int, motion: Motion, exchange: bool
-    ) -> list[_Path]:
+    def _along(self, pair: Sequence[_Path], meeting: int, motion: Motion, *, exchange: bool) -> list[_Path]:
         """Two paths sought again one after the other, near their ways or with these exchanged. None is explained."""
         margin = round(AGAIN / self.hop)
         first = max(0, min(path.first for path in pair) - margin)
@@ -291,28 +284,16 @@ class _Search:
         change = round(CHANGE / self.hop)
         around = slice(max(0, meeting - first - change), meeting - first + change)
         found: list[_Path] = []
-        beside = sum((self._beside(path, window) for path in rest), np.zeros(near.shape[1:], np.float32))
         for number in range(2):
             corridor = near[number].copy()
             if exchange:
                 corridor[meeting - first :] = near[1 - number, meeting - first :]
             corridor[around] = near[:, around].any(axis=0)
             corridor[~corridor.any(axis=1)] = True  # before and after it, anywhere
-            some = self._best(window, motion, most=1, cost=np.where(corridor, beside, _OUTSIDE))
-            beside = sum((self._beside(path, window) for path in some), beside)
-            found += some
+            found += self._best(window, motion, most=1, corridor=corridor)
         for path in found:
             self._explain(path, -1)
         return found
-
-    def _beside(self, path: _Path, window: slice) -> Floats32:
-        """What it costs to be where a path is. Shape: (frames of the window, A)"""
-        cost = np.zeros((window.stop - window.start, self.ring.count), np.float32)
-        first, stop = max(path.first, window.start), min(path.frames.stop, window.stop)
-        if first < stop:
-            apart = self.ring.apart(path.cells[first - path.first : stop - path.first])
-            cost[first - window.start : stop - window.start] = CROWDED * np.exp(-0.5 * (apart / BESIDE) ** 2)
-        return cost
 
     def _judge(self, found: Sequence[_Path]) -> None:
         """Who speaks when, all known: a frame that is another's is none of one's own, as the `tracker` has it."""
@@ -344,15 +325,15 @@ class _Search:
         return np.asarray(self.new * np.log(np.maximum(fit, 1e-3)), np.float32)
 
     def _best(
-        self, window: slice, motion: Motion, most: int | None = None, cost: Floats32 | None = None
+        self, window: slice, motion: Motion, most: int | None = None, corridor: npt.NDArray[np.bool_] | None = None
     ) -> list[_Path]:
         """The best path of a window, and the best of those that share no time with better ones. All are explained.
 
         Args:
-            cost: nats a step of being somewhere. Shape: (frames, A)
+            corridor: where it may be. Shape: (frames, A)
         """
         evidence = self._evidence(window)
-        worth, ends, back = self._forward(evidence, self._full(window), cost)
+        worth, ends, back = self._forward(evidence, self._full(window), corridor)
         found: list[_Path] = []
         taken = np.zeros(len(worth), np.bool_)
         while most is None or len(found) < most:
@@ -378,11 +359,11 @@ class _Search:
         return np.zeros(len(crowded), np.bool_) if self.most is None else crowded >= self.most
 
     def _forward(
-        self, evidence: Floats32, full: npt.NDArray[np.bool_], cost: Floats32 | None = None
+        self, evidence: Floats32, full: npt.NDArray[np.bool_], corridor: npt.NDArray[np.bool_] | None = None
     ) -> tuple[Floats, npt.NDArray[np.int64], npt.NDArray[np.int8]]:
         """What the best path that ends in each step is worth, its last state, and where it came from in all states.
 
-        No path leads through a step that is full.
+        No path leads through a step that is full, or out of the corridor.
         Shape: (frames, A), (steps,), (frames, A) -> (steps,), (steps,), (steps, V, A)
         """
         ring, reach, parts = self.ring, self.fastest, self.parts
@@ -405,8 +386,9 @@ class _Search:
         for step in range(steps):
             heard = pooled[step].ravel()[places].sum(axis=1)
             heard = np.log(1 - SPEAKS + SPEAKS * np.exp(np.minimum(heard, 50)))
-            if cost is not None:  # where some frames of a step are free, it is
-                heard -= cost[step * self.frames : (step + 1) * self.frames].min(axis=0)
+            if corridor is not None:
+                there = corridor[step * self.frames : (step + 1) * self.frames].any(axis=0)
+                heard[:, ~there] = -np.inf
             arrived = np.where(inside, np.take_along_axis(score, came, axis=1), -np.inf)
             tops = np.take_along_axis(highest, came, axis=1)
             score, highest = begin.copy(), begin.copy()
