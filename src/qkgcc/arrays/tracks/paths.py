@@ -65,6 +65,8 @@ MEETING = 30.0
 """Degrees between two paths at which their ways from then on may be exchanged."""
 CORRIDOR, CHANGE = 20.0, 1.0
 """Degrees around their ways in which both are sought then, and seconds around the meeting in which they may change."""
+PASSES = 24
+"""How often all frames may be searched for that, so that time stays small."""
 WINDOW = 120.0
 """Seconds that are searched at once, so that memory and time stay small; paths that meet at an end are joined there."""
 
@@ -233,29 +235,29 @@ class _Search:
             if len(found) > 1:
                 self._explain(old, -1)
                 found.remove(old)
-                margin = round(AGAIN / self.hop)
-                window = slice(max(0, old.first - margin), old.frames.stop + margin)
-                found += self._best(window, motion, most=1)
+                found += self._best(self._around([old]), motion, most=1)
         found = self._exchanged(found, motion)
         self._judge(found)
         return found
 
     def _exchanged(self, found: list[_Path], motion: Motion) -> list[_Path]:
         """The paths, those that meet with their ways exchanged from there on where both are worth more so."""
-        waiting, left = list(itertools.combinations(found, 2)), _MOST
-        while waiting and left:
+        waiting, left = list(itertools.combinations(found, 2)), PASSES * len(self.times)
+        while waiting and left > 0:
             pair = sorted(waiting.pop(0), key=lambda path: -path.worth)
             meeting = self._meeting(*pair)
             if meeting is None:
                 continue
             for path in pair:
                 self._explain(path, -1)
-            kept, other = (self._along(pair, meeting, motion, exchange=exchange) for exchange in (False, True))
+            window = self._around(pair)
+            left -= 4 * (window.stop - window.start)
+            kept, other = (self._along(pair, window, meeting, motion, exchange=exchange) for exchange in (False, True))
             if sum(path.worth for path in other) > sum(path.worth for path in kept):
                 rest = [path for path in found if path not in pair]
                 waiting = [two for two in waiting if not set(two) & set(pair)]
                 waiting += itertools.product(rest, other)
-                found, pair, left = rest + other, other, left - 1
+                found, pair = rest + other, other
             for path in pair:
                 self._explain(path, 1)
         return found
@@ -272,11 +274,17 @@ class _Search:
         nearest = int(np.abs(apart).argmin())
         return first + nearest if abs(apart[nearest]) < MEETING else None
 
-    def _along(self, pair: Sequence[_Path], meeting: int, motion: Motion, *, exchange: bool) -> list[_Path]:
-        """Two paths sought again one after the other, near their ways or with these exchanged. None is explained."""
+    def _around(self, paths: Sequence[_Path]) -> slice:
+        """The frames in which some paths are sought again."""
         margin = round(AGAIN / self.hop)
-        first = max(0, min(path.first for path in pair) - margin)
-        window = slice(first, min(len(self.times), max(path.frames.stop for path in pair) + margin))
+        first, stop = min(path.first for path in paths), max(path.frames.stop for path in paths)
+        return slice(max(0, first - margin), min(len(self.times), stop + margin))
+
+    def _along(
+        self, pair: Sequence[_Path], window: slice, meeting: int, motion: Motion, *, exchange: bool
+    ) -> list[_Path]:
+        """Two paths sought again one after the other, near their ways or with these exchanged. None is explained."""
+        first = window.start
         near = np.zeros((2, window.stop - first, self.ring.count), np.bool_)
         for number, path in enumerate(pair):
             rows = slice(path.first - first, path.frames.stop - first)
