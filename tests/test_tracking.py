@@ -441,6 +441,19 @@ def test_paths_of_walkers_who_meet_go_through_each_other(seed: int) -> None:
         assert len(ids) == 1
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_paths_of_walkers_who_come_near_and_part_again_stay_their_own(seed: int) -> None:
+    # One comes nearer until 5 s and stays, the other stands and walks away then; both pause in between.
+    stays = Talker(lambda t: 165 + 18 * max(0.0, 5 - t), speaks=((0, 4.6), (5.6, 10)))
+    leaves = Talker(lambda t: 135 - 18 * max(0.0, t - 5), speaks=((0, 4.4), (5.4, 10)))
+    found = best_paths([stays, leaves], 10, seed=seed)
+    history = by_time(found, [number * HOP for number in range(round(10 / HOP))])
+    for talker in (stays, leaves):
+        share, ids = share_and_ids(talker, [entry for entry in history if abs(entry[0] - 5) > 1])
+        assert share > 0.8
+        assert len(ids) == 1
+
+
 def test_a_path_says_where_and_when_a_source_speaks() -> None:
     talker = Talker(lambda t: 350 + 20 * t, speaks=((2, 5), (7, 9)))  # through the front of the array
     (track,) = best_paths([talker], 12)

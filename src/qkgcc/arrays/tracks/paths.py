@@ -12,6 +12,10 @@ or not, the evidence is log(1 - q + q prod e). The path with the highest sum, le
 velocity cost, is found by dynamic programming (track-before-detect, Viterbi's algorithm). It explains its part, the
 next is sought in the rest, and once all are known each is sought again beside the others.
 
+A path that is sought alone takes what lies ahead, and that may be another's way from where two of them come near each
+other. So both are sought once more together, as they are and with their ways exchanged from there on, and what is worth
+more is kept.
+
 Along a path, Kalman's filter and Rauch's smoother over the frames that belong to it say where the source is.
 
 Y. Barniv, "Dynamic programming solution for detecting dim moving targets", IEEE Trans. Aerospace and Electronic
@@ -21,6 +25,7 @@ Systems 21(1), 1985.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,6 +61,12 @@ ERROR, EXPLAINED = 5.0, 9.0
 """Degrees: the error of frames, and how far around a known source they are explained by it."""
 AGAIN = 3.0
 """Seconds before and after a path in which it is sought again."""
+MEETING = 30.0
+"""Degrees between two paths at which their ways from then on may be exchanged."""
+CORRIDOR, CHANGE = 20.0, 1.0
+"""Degrees around their ways in which both are sought then, and seconds around the meeting in which they may change."""
+PASSES = 24
+"""How often all frames may be searched for that, so that time stays small."""
 WINDOW = 120.0
 """Seconds that are searched at once, so that memory and time stay small; paths that meet at an end are joined there."""
 
@@ -224,10 +235,72 @@ class _Search:
             if len(found) > 1:
                 self._explain(old, -1)
                 found.remove(old)
-                margin = round(AGAIN / self.hop)
-                window = slice(max(0, old.first - margin), old.frames.stop + margin)
-                found += self._best(window, motion, most=1)
+                found += self._best(self._around([old]), motion, most=1)
+        found = self._exchanged(found, motion)
         self._judge(found)
+        return found
+
+    def _exchanged(self, found: list[_Path], motion: Motion) -> list[_Path]:
+        """The paths, those that meet with their ways exchanged from there on where both are worth more so."""
+        waiting, left = list(itertools.combinations(found, 2)), PASSES * len(self.times)
+        while waiting and left > 0:
+            pair = sorted(waiting.pop(0), key=lambda path: -path.worth)
+            meeting = self._meeting(*pair)
+            if meeting is None:
+                continue
+            for path in pair:
+                self._explain(path, -1)
+            window = self._around(pair)
+            left -= 4 * (window.stop - window.start)
+            kept, other = (self._along(pair, window, meeting, motion, exchange=exchange) for exchange in (False, True))
+            if sum(path.worth for path in other) > sum(path.worth for path in kept):
+                rest = [path for path in found if path not in pair]
+                waiting = [two for two in waiting if not set(two) & set(pair)]
+                waiting += itertools.product(rest, other)
+                found, pair = rest + other, other
+            for path in pair:
+                self._explain(path, 1)
+        return found
+
+    def _meeting(self, one: _Path, other: _Path) -> int | None:
+        """The frame in which two paths are nearest, if that is near and they are there together for two steps."""
+        first, stop = max(one.first, other.first), min(one.frames.stop, other.frames.stop)
+        if stop - first < 2 * self.frames:
+            return None
+        ways = (path.cells[first - path.first : stop - path.first] for path in (one, other))
+        apart = self.ring.step * np.subtract(*ways)
+        if self.ring.closed:
+            apart -= 360 * np.rint(apart / 360)
+        nearest = int(np.abs(apart).argmin())
+        return first + nearest if abs(apart[nearest]) < MEETING else None
+
+    def _around(self, paths: Sequence[_Path]) -> slice:
+        """The frames in which some paths are sought again."""
+        margin = round(AGAIN / self.hop)
+        first, stop = min(path.first for path in paths), max(path.frames.stop for path in paths)
+        return slice(max(0, first - margin), min(len(self.times), stop + margin))
+
+    def _along(
+        self, pair: Sequence[_Path], window: slice, meeting: int, motion: Motion, *, exchange: bool
+    ) -> list[_Path]:
+        """Two paths sought again one after the other, near their ways or with these exchanged. None is explained."""
+        first = window.start
+        near = np.zeros((2, window.stop - first, self.ring.count), np.bool_)
+        for number, path in enumerate(pair):
+            rows = slice(path.first - first, path.frames.stop - first)
+            near[number, rows] = np.abs(self.ring.apart(path.cells)) < CORRIDOR
+        change = round(CHANGE / self.hop)
+        around = slice(max(0, meeting - first - change), meeting - first + change)
+        found: list[_Path] = []
+        for number in range(2):
+            corridor = near[number].copy()
+            if exchange:
+                corridor[meeting - first :] = near[1 - number, meeting - first :]
+            corridor[around] = near[:, around].any(axis=0)
+            corridor[~corridor.any(axis=1)] = True  # before and after it, anywhere
+            found += self._best(window, motion, most=1, corridor=corridor)
+        for path in found:
+            self._explain(path, -1)
         return found
 
     def _judge(self, found: Sequence[_Path]) -> None:
@@ -259,10 +332,16 @@ class _Search:
         fit = 1 - DOMINANT * left.sum(axis=1, keepdims=True) + DOMINANT * (left @ self.kernel)
         return np.asarray(self.new * np.log(np.maximum(fit, 1e-3)), np.float32)
 
-    def _best(self, window: slice, motion: Motion, most: int | None = None) -> list[_Path]:
-        """The best path of a window, and the best of those that share no time with better ones. All are explained."""
+    def _best(
+        self, window: slice, motion: Motion, most: int | None = None, corridor: npt.NDArray[np.bool_] | None = None
+    ) -> list[_Path]:
+        """The best path of a window, and the best of those that share no time with better ones. All are explained.
+
+        Args:
+            corridor: where it may be. Shape: (frames, A)
+        """
         evidence = self._evidence(window)
-        worth, ends, back = self._forward(evidence, self._full(window))
+        worth, ends, back = self._forward(evidence, self._full(window), corridor)
         found: list[_Path] = []
         taken = np.zeros(len(worth), np.bool_)
         while most is None or len(found) < most:
@@ -288,12 +367,12 @@ class _Search:
         return np.zeros(len(crowded), np.bool_) if self.most is None else crowded >= self.most
 
     def _forward(
-        self, evidence: Floats32, full: npt.NDArray[np.bool_]
+        self, evidence: Floats32, full: npt.NDArray[np.bool_], corridor: npt.NDArray[np.bool_] | None = None
     ) -> tuple[Floats, npt.NDArray[np.int64], npt.NDArray[np.int8]]:
         """What the best path that ends in each step is worth, its last state, and where it came from in all states.
 
-        No path leads through a step that is full.
-        Shape: (frames, A), (steps,) -> (steps,), (steps,), (steps, V, A)
+        No path leads through a step that is full, or out of the corridor.
+        Shape: (frames, A), (steps,), (frames, A) -> (steps,), (steps,), (steps, V, A)
         """
         ring, reach, parts = self.ring, self.fastest, self.parts
         steps = -(-len(evidence) // self.frames)
@@ -315,6 +394,9 @@ class _Search:
         for step in range(steps):
             heard = pooled[step].ravel()[places].sum(axis=1)
             heard = np.log(1 - SPEAKS + SPEAKS * np.exp(np.minimum(heard, 50)))
+            if corridor is not None:
+                there = corridor[step * self.frames : (step + 1) * self.frames].any(axis=0)
+                heard[:, ~there] = -np.inf
             arrived = np.where(inside, np.take_along_axis(score, came, axis=1), -np.inf)
             tops = np.take_along_axis(highest, came, axis=1)
             score, highest = begin.copy(), begin.copy()
