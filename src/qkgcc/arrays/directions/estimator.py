@@ -55,7 +55,7 @@ nothing at all where that is more."""
 SURELY = 0.15
 """What the frames that speak for a source count by in all (`FrameMaps.weights`), for "auto" to count it beside another:
 in a pause, the few that are heard speak for anything."""
-FRAME_ERROR, SHARPNESS, USUAL_SPEED = 5.0, 2.0, 10.0
+FRAME_ERROR, SHARPNESS, USUAL_SPEED = 4.0, 2.0, 10.0
 """Of the tracker, see there: the best of some on simulated scenes with talkers of dev-clean who stand and walk."""
 BLOCK = 1.0
 """Seconds that one answer of a `DirectionBlock` is about."""
