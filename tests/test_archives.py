@@ -232,8 +232,8 @@ def kill_one_at_work(process: subprocess.Popen[str]) -> None:
     while process.poll() is None:
         for pid in children(process):
             os.kill(pid, signal.SIGSTOP)  # so that it has not finished before it is ended
-            held = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
-            if any(name.endswith(".wav") for name in held):
+            held = [link.readlink().suffix for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
+            if ".wav" in held:
                 os.kill(pid, signal.SIGKILL)
                 return
             os.kill(pid, signal.SIGCONT)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from qkgcc import decoding
-from qkgcc.decoding import DECODERS, argmax, mean, peaks, posterior, quadratic
+from qkgcc.decoding import COARSE, DECODERS, argmax, coarse, mean, peaks, posterior, probability_near, quadratic
 from qkgcc.errors import InputError
 
 DELAYS = np.arange(-23.0, 24.0)
@@ -27,11 +27,11 @@ def test_a_posterior_is_the_softmax_of_logits_of_any_size() -> None:
 @pytest.mark.parametrize("step", [1.0, 0.5, 0.1])
 @pytest.mark.parametrize("decoder", sorted(DECODERS))
 def test_every_decoder_finds_every_delay(decoder: str, step: float) -> None:
-    """Within half a step for `argmax`; between the candidates for the others, exactly for the parabola."""
+    """Within half a step for `argmax`; between the candidates for the others, exactly where it is a parabola."""
     delays = np.arange(-60, 61) * step
     true = np.linspace(-50, 50, 997) * step
     found = DECODERS[decoder](bell(true, 0.8 * step, delays), delays)
-    bound = {"argmax": 0.5, "mean": 0.1, "quadratic": 1e-9}[decoder]
+    bound = {"argmax": 0.5, "mean": 0.1, "quadratic": 1e-9, "coarse": 1e-9}[decoder]
     assert np.abs(found - true).max() <= bound * step * (1 + 1e-9)
 
 
@@ -52,6 +52,28 @@ def test_a_far_rival_does_not_move_the_local_mean() -> None:
     mixed = 0.6 * bell(5.0) + 0.4 * bell(-10.0)
     assert mean(mixed, DELAYS) == pytest.approx(5.0, abs=1e-6)
     assert (mixed * DELAYS).sum() == pytest.approx(-1.0, abs=1e-6)  # which the mean over everything would answer
+
+
+def test_coarse_is_about_right_as_often_as_anything_can_be() -> None:
+    """On posteriors that are true: the best that can be done is known, and a peak is found as `quadratic` finds it."""
+    random = np.random.default_rng(5)
+    weights = random.dirichlet(np.full(6, 0.7), 4000)
+    centres = random.uniform(-21, 21, (4000, 6))
+    given = (weights[..., None] * bell(centres)).sum(axis=1)
+    given /= given.sum(axis=-1, keepdims=True)
+    probability = {
+        name: probability_near(given, DELAYS, np.clip(DECODERS[name](given, DELAYS), -23, 23), COARSE).mean()
+        for name in DECODERS
+    }
+    every = np.stack([probability_near(given, DELAYS, np.full(4000, d), COARSE) for d in np.arange(-23, 23.1, 0.25)])
+    best = every.max(axis=0).mean()
+    assert best - 0.01 < probability["coarse"] <= best + 1e-3
+    assert probability["quadratic"] < probability["coarse"] - 0.02
+
+
+def test_coarse_mirrors() -> None:
+    given = 0.3 * bell(-8.0) + 0.3 * bell(-3.3) + 0.4 * bell(14.2)
+    assert coarse(given, DELAYS) == pytest.approx(-coarse(given[::-1], DELAYS), abs=0.3)
 
 
 @pytest.mark.parametrize("decoder", sorted(DECODERS))

@@ -195,7 +195,7 @@ def test_loud_and_soft_clear_and_noisy(path: Path) -> None:
     assert (silence.confidence == 0).all()
 
 
-@pytest.mark.parametrize("decoder", ["argmax", "mean", "quadratic"])
+@pytest.mark.parametrize("decoder", ["argmax", "mean", "quadratic", "coarse"])
 def test_the_decoder_is_a_choice(path: Path, decoder: str) -> None:
     answer = DelayEstimator(path, spacing=0.2, decoder=decoder)(recording(3.4), RATE)
     assert answer.calibrated == (decoder == "quadratic")  # which the curve was made with

@@ -66,7 +66,7 @@ def estimate(
         str | None, typer.Option(help="Of a correlation: band-limited (default), parabolic or none.")
     ] = None,
     decoder: Annotated[
-        str | None, typer.Option(help="Of a network's posterior: argmax, mean or quadratic (default: its own).")
+        str | None, typer.Option(help="Of a network's posterior: argmax, mean, quadratic or coarse (default: its own).")
     ] = None,
     symmetric: Annotated[
         bool,

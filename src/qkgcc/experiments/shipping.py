@@ -41,6 +41,8 @@ RATES = (RATE, 11025, 8000)
 STRIDES = (1, 2, 6)
 """A recording is also taken as if it had every second or every sixth of its frames only: users choose the hop, and the
 curves are to hold for frames that overlap, that follow each other, and that are far apart."""
+FINE = ("argmax", "mean", "quadratic")
+"""Decoders of which the card names the best."""
 SCENES = 1500
 WITHIN = TOLERANCE * RATE + 1e-6
 """Samples. A hair more: a true delay of 3.0 answered with 2.0 is within a sample, however it is rounded."""
@@ -147,7 +149,7 @@ def calibrated(model: Model, given: FrameSet, progress: Callable[[int], object] 
     found = posteriors(model, given, RATE, progress)
     order = np.concatenate([posterior.rows for posterior in found])
     error = {}
-    for name in DECODERS:
+    for name in FINE:
         answered = np.concatenate([posterior.delays(name) for posterior in found])
         error[name] = np.abs(answered - given.delays[order])
     # Of the answers that are right at all, the decoder that is nearest.
