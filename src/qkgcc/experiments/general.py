@@ -49,6 +49,9 @@ SHIFT = 3
 WIDE = 0.2
 """Metres: pairs that are closer score within 10 cm by answering 0."""
 
+COARSE = "-coarse"
+"""After the name of a network that answers by the decoder of that name."""
+
 SPACINGS = (0.0, 0.08, WIDE, 0.6, np.inf)
 DISTANCES = (0.0, 1.0, 2.0, np.inf)
 TIMES = (0.0, 0.3, 0.7, np.inf)
@@ -84,7 +87,7 @@ class Cell:
 
 def candidates(models: Sequence[Path], published: Sequence[Path] = ()) -> list[Candidate]:
     """GCC-PHAT of frames as they are cut, weightings as this package has them, and a network for each file, called as
-    the file is.
+    the file is; networks for any pair with their own decoder, and with `coarse`.
 
     Published networks are left out on the paper's sets, where Tables 1 and 2 have them.
     """
@@ -94,6 +97,7 @@ def candidates(models: Sequence[Path], published: Sequence[Path] = ()) -> list[C
         *(Candidate(weighting, estimators.classical(weighting)) for weighting in ("cc", "phat", "phat-beta", "scot")),
         *(Candidate(path.stem, estimators.network(path), path, elsewhere) for path in published),
         *(Candidate(path.stem, estimators.network(path), path) for path in models),
+        *(Candidate(path.stem + COARSE, estimators.network(path, "coarse"), path) for path in models),
     ]
 
 
