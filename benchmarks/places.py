@@ -40,6 +40,8 @@ SEED = 20_260_131
 METHODS = ("general", "general-small", "phat")
 NEAR = 0.5
 """Metres on the floor within which a place is right: what `Position.confidence` is about."""
+FEWER = (4, 5)
+"""Microphones: how far a place can be trusted depends on how many more delays there are than it needs."""
 ON_WALLS = (0.05, 0.3)
 """Metres off a wall."""
 SIX = Geometry(
@@ -95,6 +97,15 @@ def moved_to_walls(drawn: ArrayScene, rng: np.random.Generator) -> ArrayScene:
             break
     scene = dataclasses.replace(drawn.scene, microphones=microphones)
     return dataclasses.replace(drawn, scene=scene, geometry=Geometry(microphones, DISTRIBUTED))
+
+
+def with_fewer(room: Room, count: int) -> Room:
+    """The same room heard by some of its microphones."""
+    random = np.random.default_rng([SEED, count, round(1e6 * room.size[0])])  # others in every room
+    chosen = np.sort(random.permutation(len(room.geometry))[:count])
+    geometry = Geometry(room.geometry.microphones[chosen], DISTRIBUTED)
+    where = f"{count}, {room.microphones}"
+    return dataclasses.replace(room, microphones=where, geometry=geometry, samples=room.samples[chosen])
 
 
 def write_example(bank_path: Path, name: Path) -> None:
@@ -294,6 +305,9 @@ def main() -> None:
     for room in rooms(given.bank, given.count):
         for method in METHODS:
             found[method] += found_in(room, estimated(room, method, room.kind.talkers))
+        for count in FEWER:
+            less = with_fewer(room, count)
+            found["general"] += found_in(less, estimated(less, "general", less.kind.talkers))
         if room.microphones == "anywhere":
             counts += counted_in(room, estimated(room, "general", "auto"))
     command += f" --bank banks/{given.bank.name} --count {given.count}"
@@ -304,8 +318,13 @@ def main() -> None:
         f"block, which the ellipse knows nothing of. {rooms_of}"
     ]
     write("places_ellipse", "What the ellipse of a place is worth", command, list(table[0]), table, notes)
-    table = [row for where in ("anywhere", "on walls") for row in confidence(found["general"], "general", where)]
-    notes = [f"Blocks of 1 s, as many places as talkers; right: within {NEAR} m on the floor of a talker. {rooms_of}"]
+    places = ("anywhere", "on walls")
+    every = [*places, *(f"{count}, {where}" for count in FEWER for where in places)]
+    table = [row for where in every for row in confidence(found["general"], "general", where)]
+    notes = [
+        f"Blocks of 1 s, as many places as talkers; right: within {NEAR} m on the floor of a talker. {rooms_of} A "
+        "number is that of the microphones that are heard, of the six of a room."
+    ]
     write("places_confidence", "What the confidence of places is worth", command, list(table[0]), table, notes)
     table = counting(counts, "general")
     notes = [

@@ -144,6 +144,8 @@ def test_talkers_are_counted(speech: Array, conversation: Array) -> None:
 def test_a_place_that_few_pairs_speak_for_is_less_sure_than_one_of_many() -> None:
     assert probability(0.4, 0.7) > 0.8 > 0.4 > probability(0.4, 0.3)
     assert probability(0.4, 0.5) > probability(0.4, 0.5, further=True)  # most of what is left over is nobody
+    of_few = [probability(0.4, 0.7, spare=spare) for spare in range(4)]
+    assert of_few[0] < of_few[1] < of_few[2] == of_few[3] == probability(0.4, 0.7)
 
 
 def test_nobody_is_found_in_what_one_talker_leaves_in_any_block(speech: Array) -> None:

@@ -80,9 +80,13 @@ class PlaceSearch:
     def said(self, curves: Floats, place: Floats) -> float:
         """The mean of the curves at a place, over the pairs that say anything at all."""
         total = float(self.evidence.steering(self.delays(place[None]))(curves[None])[0, 0])
-        flat = [curve for curve in self.evidence.split(curves) if np.ptp(curve) <= _FLAT]
-        living = len(self.evidence.pairs) - len(flat)
-        return (total - sum(float(curve[0]) for curve in flat)) / living if living else 0.0
+        living = self.living(curves)
+        flat = [float(curve[0]) for curve, lives in zip(self.evidence.split(curves), living, strict=True) if not lives]
+        return (total - sum(flat)) / int(living.sum()) if living.any() else 0.0
+
+    def living(self, curves: Floats) -> npt.NDArray[np.bool_]:
+        """Which pairs say anything at all: those of a dead microphone do not. Shape: (P,)"""
+        return np.array([np.ptp(curve) > _FLAT for curve in self.evidence.split(curves)])
 
     def reached(self, curves: Floats, place: Floats) -> float:
         """How high the curves are at a place, above their medians and against their peaks: the mean over the pairs that
