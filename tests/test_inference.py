@@ -356,6 +356,19 @@ def test_real_frames_have_the_logits_of_the_unfolded_network(name: str, compiled
         np.testing.assert_allclose(found, single, rtol=0, atol=1e-4)
 
 
+def test_the_documented_module_has_the_weights_of_the_runtime() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "inference.md").read_text(encoding="utf-8")
+    (example,) = (part for part in text.split("```python\n") if "checkpoint.load" in part)
+    frames = speech(2048, 1024)[:3]
+    names: dict[str, Any] = {"torch": torch, "frames": frames}
+    exec(example.split("```")[0], names)
+    assert isinstance(names["network"], torch.nn.Module)
+    assert names["logits"].shape == (3, 193)
+    light = SteeredModel.load(WEIGHTS / "general.safetensors", threads=1)
+    expected = light.logits(frames, None, np.asarray(names["card"].delays))
+    np.testing.assert_allclose(names["logits"].detach().numpy(), expected, rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("changes", (VARIANTS | MORE | NOT_COMPILED).values(), ids=VARIANTS | MORE | NOT_COMPILED)
 def test_the_tables_are_exact(changes: dict[str, Any], tmp_path: Path) -> None:
     options = replace(OPTIONS, **changes)
