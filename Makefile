@@ -22,7 +22,6 @@ bench: $(VENV)/.test ## what things cost: tables into benchmarks/results, and a 
 	$(BIN)/python -m benchmarks.gcc
 	$(BIN)/python -m benchmarks.rooms
 	$(BIN)/python -m benchmarks.runtime
-	$(BIN)/python -m benchmarks.footprint
 	$(BIN)/python -m benchmarks.standalone_speed
 	$(BIN)/python -m benchmarks.directions
 	$(BIN)/python -m benchmarks.places
