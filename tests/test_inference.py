@@ -413,7 +413,7 @@ class TestWhatRunsIt:
     @pytest.mark.parametrize(
         ("library", "source", "message"),
         [
-            (None, None, "there is no compiled kernel: the package was installed where no C compiler was"),
+            (None, None, "there is no compiled kernel: the package was installed without a C compiler, or on Windows"),
             (b"no library", None, r"the compiled kernel cannot be loaded \(.*steered.*\)"),
             ("own", b"another", "the compiled kernel was made from another steered.c: install the package again"),
         ],
