@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 
 from networks import save_steered, steered_card, train_steered
 from qkgcc import DelayEstimate, DelayEstimator, DelayStream, InputError, samples
@@ -81,6 +82,17 @@ class TestStreamingEqualsOffline:
         estimator = DelayEstimator("general-small")
         stream = DelayStream(estimator, recording.sample_rate, lookahead=1)
         assert_same(streamed(stream, cut(x, 5)), estimator(x, recording.sample_rate))
+
+    @pytest.mark.parametrize("method", ["phat", "general-small"])
+    @pytest.mark.parametrize(("subtype", "dtype"), [("PCM_16", np.int16), ("PCM_24", np.int32), ("PCM_32", np.int32)])
+    def test_whole_numbers_are_answered_as_the_file_that_holds_them(
+        self, method: str, subtype: str, dtype: type, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "a.wav"
+        soundfile.write(path, sound(rate=48000).T, 48000, subtype=subtype)
+        x = soundfile.read(path, dtype=np.dtype(dtype).name)[0].T
+        estimator = DelayEstimator(method, spacing=0.3)
+        assert_same(streamed(DelayStream(estimator, 48000, lookahead=1), cut(x, 1)), estimator(path))
 
     def test_sample_by_sample_and_at_once(self) -> None:
         x = sound(0.5, 48000)

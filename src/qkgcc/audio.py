@@ -267,7 +267,7 @@ def _checked_array(array: Any) -> Samples:
 
 
 def as_floats(samples: npt.NDArray[Any]) -> Samples:
-    """Samples as floats, whole numbers scaled to full scale 1."""
+    """Samples as floats; whole numbers are scaled to full scale 1, in float32 as files are: both have one answer."""
     if samples.dtype.kind in "iu" and samples.dtype.itemsize > 4:
         raise InputError(
             f"samples of {samples.dtype} have no known full scale: convert them to int16 or to floats in -1..1"
@@ -275,7 +275,8 @@ def as_floats(samples: npt.NDArray[Any]) -> Samples:
     if samples.dtype.kind in "iu":
         info = np.iinfo(samples.dtype)
         middle = (int(info.max) + int(info.min) + 1) // 2  # 0 for signed samples, half scale for unsigned ones
-        return (samples.astype(np.float64) - middle) / ((int(info.max) - int(info.min) + 1) / 2)
+        scaled = (samples.astype(np.float64) - middle) / ((int(info.max) - int(info.min) + 1) / 2)
+        return scaled.astype(np.float32)
     if samples.dtype in (np.float32, np.float64):
         return samples
     with np.errstate(over="ignore"):  # what does not fit becomes an infinity, which is refused
