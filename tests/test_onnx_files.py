@@ -151,6 +151,11 @@ class TestAsAMethod:
             model.logits(frames, None, np.array(delays, dtype=np.float64))
         assert model.logits(frames, None, np.array([3.0, 4.0])).shape == (1, 2)
 
+    def test_there_is_a_delay_to_freeze(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="there are no delays to freeze; expected at least one"):
+            standalone.export(*read(pretrained("general-small")), tmp_path / "none.onnx", [])
+        assert not list(tmp_path.iterdir())
+
     def test_frozen_delays_are_all_there_are(self, files: tuple[Path, Path]) -> None:
         with pytest.raises(
             InputError, match=r"was exported for delays from -32 to 32 samples, not for \[32\.0, 33\.0\]"

@@ -105,7 +105,7 @@ def export(card: Card, weights: Arrays, path: Path, delays: Sequence[float] | No
 
     Args:
         weights: by their names in a checkpoint, from which `qkgcc.inference.files.read` has both.
-        delays: in samples, to freeze; None leaves them an input, where the network can be asked for any.
+        delays: in samples, at least one, to freeze; None leaves them an input, where the network can be asked for any.
     """
     graph = standalone_graph(card, weights, delays)
     free = any(one.name == "delays" for one in graph.input)
@@ -157,6 +157,8 @@ def standalone_graph(card: Card, weights: Arrays, delays: Sequence[float] | None
 
 def _step(shape: Shape, delays: Sequence[float]) -> float:
     """Samples between frozen delays: a multiple or a fraction of the network's step; its own for a single delay."""
+    if not len(delays):
+        raise InputError("there are no delays to freeze; expected at least one")
     if len(delays) == 1:
         return shape.step
     chosen = _near(shape.step, (delays[-1] - delays[0]) / (len(delays) - 1))
