@@ -277,7 +277,7 @@ class TestBadInput:
             ({"sample_rate": 8000, "start": 3.0}, "nothing lies between"),
             ({"sample_rate": 8000, "start": -1.0}, "-1 s is no time in a recording"),
             ({"sample_rate": 8000, "end": float("nan")}, "nan s is no time"),
-            ({"sample_rate": "fast"}, "a sample rate of fast Hz is not usable"),
+            ({"sample_rate": "fast"}, "a sample rate of 'fast' is not usable"),
             ({"sample_rate": 8000, "end": 3.0}, "ends at 0.100 s"),
         ],
     )
