@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 KERNEL := build_kernel.py src/qkgcc/inference/steered.c src/qkgcc/inference/dispatch.c
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: demo test lint bench samples clean
+.PHONY: demo test lint web bench samples clean
 
 demo: $(VENV)/.demo ## delays of the bundled recording, and a picture of them
 	$(BIN)/qkgcc demo --plot demo.png
@@ -18,11 +18,17 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+web: $(VENV)/.test tools/onnx_web/node_modules/.package-lock.json ## exported files in WebAssembly (needs Node and npm)
+	$(BIN)/pytest tests/test_onnx_web.py
+
+tools/onnx_web/node_modules/.package-lock.json: tools/onnx_web/package.json
+	npm install --prefix tools/onnx_web --no-package-lock --no-audit --no-fund
+	touch $@
+
 bench: $(VENV)/.test ## what things cost: tables into benchmarks/results, and a picture
 	$(BIN)/python -m benchmarks.gcc
 	$(BIN)/python -m benchmarks.rooms
 	$(BIN)/python -m benchmarks.runtime
-	$(BIN)/python -m benchmarks.footprint
 	$(BIN)/python -m benchmarks.standalone_speed
 	$(BIN)/python -m benchmarks.directions
 	$(BIN)/python -m benchmarks.places

@@ -1,4 +1,5 @@
-"""Compiles `src/qkgcc/inference/steered.c` while the package is built. Without a compiler it is built all the same."""
+"""Compiles `src/qkgcc/inference/steered.c` while the package is built. Without a compiler, and on Windows,
+the package is built all the same."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ TARGETS = {
 
 
 def compiled(target: Path = LIBRARY) -> bool:
-    """Compile into `target`; False where there is no compiler that can."""
+    """Compile into `target`; False where there is no compiler that can, and on Windows: it takes other flags there."""
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None or platform.system() == "Windows":
         return False
@@ -70,4 +71,6 @@ class Kernel(BuildHookInterface):  # type: ignore[misc]
             build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
             build_data["artifacts"].append(str(LIBRARY.relative_to(Path(self.root))))
         else:
-            self.app.display_warning("no C compiler: built without the compiled kernel, networks will be slower")
+            self.app.display_warning(
+                "no C compiler, or Windows: built without the compiled kernel, networks will be slower"
+            )

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -141,30 +142,57 @@ def row(what: str, unit: str, measured: float | None) -> dict[str, Any]:
     return {"what": what, "unit": unit, "measured": measured}
 
 
-def main() -> None:
-    seconds, memory, as_json = starts(), peak_memory(60), peak_memory(60, ending="json")
+@dataclass(frozen=True)
+class Footprint:
+    rows: list[dict[str, Any]]
+    asked: list[dict[str, Any]]
+    """Lines of `benchmarks.asked`."""
+
+
+def measured(minutes: int = 60, rounds: int = STARTS) -> Footprint:
+    """Args:
+    minutes: of the recording that memory is measured with.
+    rounds: how often the start is.
+    """
+    seconds, memory, as_json = starts(rounds), peak_memory(minutes), peak_memory(minutes, ending="json")
     fetched, light = download_rows()
+    length = "an hour" if minutes == 60 else f"{minutes} min"
     rows = [
         row("a process that imports, loads and estimates 1 s of stereo", "s", seconds["estimate"]),
         row("of that: Python, NumPy and scipy.fft alone", "s", seconds["libraries"]),
-        row(f"peak memory, an hour of stereo at 16 kHz, hop {HOP}", "MB", memory),
+        row(f"peak memory, {length} of stereo at 16 kHz, hop {HOP}", "MB", memory),
         row("the same as JSON", "MB", as_json),
-        row("the same as JSON with --curve", "MB", peak_memory(60, "--curve", ending="json")),
+        row("the same as JSON with --curve", "MB", peak_memory(minutes, "--curve", ending="json")),
         *fetched,
     ]
-    required = [
-        asked.line("import, load and first estimate", "s", seconds["estimate"], 1.0, 0.5),
-        asked.line("peak memory, an hour of stereo", "MB", memory, 300.0, 200.0),
-        asked.line("the same as JSON", "MB", as_json, 300.0, 200.0),
-        asked.line("light install over NumPy and SciPy", "MB", light, 40.0, 33.0),
-    ]
+    return Footprint(
+        rows,
+        [
+            asked.line("import, load and first estimate", "s", seconds["estimate"], 1.0, 0.5),
+            asked.line(f"peak memory, {length} of stereo", "MB", memory, 300.0, 200.0),
+            asked.line(f"peak memory, {length} of stereo, as JSON", "MB", as_json, 300.0, 200.0),
+            asked.line("light install over NumPy and SciPy", "MB", light, 40.0, 33.0),
+        ],
+    )
+
+
+def write_table(found: Footprint, here: dict[str, str] | None = None) -> None:
+    """Args:
+    here: see `timing.write`.
+    """
     notes = [
         f"`general`, one thread. Start: median of {STARTS} processes, from their start to their end. Memory: the most "
         "that `qkgcc estimate hour.wav --out FOLDER` has resident, from the file to the CSV or JSON, without a spacing "
-        "(193 delays). Download: sizes of wheels as pip fetches them for this machine."
+        "(193 delays). Download: sizes of wheels as pip fetches them for this machine. `python -m benchmarks.runtime` "
+        "measures all this in its run, and writes this table, too."
     ]
     command = "python -m benchmarks.footprint"
-    write("footprint", "What the package takes", command, list(rows[0]), rows, notes, asked=required)
+    title = "What the package takes"
+    write("footprint", title, command, list(found.rows[0]), found.rows, notes, asked=found.asked, here=here)
+
+
+def main() -> None:
+    write_table(measured())
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@
 
 From samples to a delay, for 0.5 m between the microphones: levels, transforms, network, decoding. All methods take
 turns, round by round, on the same frames. What they cost is compared with a textbook's GCC-PHAT. The accuracy beside it
-is that of the stored results on all of `paper-test` (docs/results.md, docs/general.md), within 10 cm. A second table
-has what was asked of each, and what was aimed at.
+is not measured here: it is that of the stored results on all of `paper-test` (docs/results.md, docs/general.md), within
+10 cm. A second table has what was asked, and what was aimed at: start, memory and download are measured in the same run
+(`benchmarks.footprint`, whose own table is written, too).
 """
 
 # ruff: noqa: E402 - threads are counted when NumPy is imported
@@ -26,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from benchmarks import asked, plain_phat, runtime_figure
-from benchmarks.timing import WARM, interleaved, ratio, write
+from benchmarks import asked, footprint, plain_phat, runtime_figure
+from benchmarks.timing import WARM, interleaved, machine, ratio, write
 from qkgcc import gcc
 from qkgcc.card import Card
 from qkgcc.classical import Classical
@@ -50,6 +51,14 @@ PGCC = "PGCC, timed with random weights"
 LABELS = {"qkgcc": "QK-GCC", "steered": "steered QK-GCC", "ngcc": "NGCC", "pgcc": PGCC}
 UNFOLDED = "torch, not folded"
 TIMES, OF_MANY, RIGHT = f"times {plain_phat.NAME}", f"ms a frame, of {BATCH}", "within 10 cm, %"
+ACCURACY = (
+    f"`{RIGHT}` is not measured in this run: it is stored, of all 97,200 frames of `paper-test`, `phat`, `general` and "
+    "`general-small` in results/general.json, the others in results/table1.json, where it is the mean over seeds if "
+    "there are several (the first is timed). Rows of one method are one network run in several ways, and have one "
+    "accuracy: by onnxruntime, NumPy and torch the logits are the same but for rounding (tests/test_inference.py, "
+    "tests/test_models_standalone.py)."
+)
+"""What the column of accuracies is."""
 _REFERENCES = {"NGCC": "NGCC, torch", "unfolded QK-GCC": f"QK-GCC, {UNFOLDED}"}
 
 
@@ -123,7 +132,7 @@ def by_torch(name: str) -> TorchModel:
 
 
 def accuracy(name: str) -> float:
-    """Percent of `paper-test` within 10 cm."""
+    """Percent of `paper-test` within 10 cm, as stored; `ACCURACY` says of what."""
     if name in PRETRAINED or name == "phat":
         return general.accuracy(
             results.read(ROOT / "results" / "general.json")["rows"], name, "paper-test", "right10cm"
@@ -197,6 +206,8 @@ def folding_in_torch(lines: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     torch.set_num_threads(1)
+    here = machine()
+    package = footprint.measured()
     with tempfile.TemporaryDirectory() as folder:
         lines = measured(rows(Path(folder)))
     notes = [
@@ -204,7 +215,10 @@ def main() -> None:
         f"Ratios round by round, of single frames. A frame is measured after {WARM} others by the same method, as in a "
         "recording; the first after another method takes up to twice as long. `compiled`: this package's kernel; "
         "`onnxruntime`: what `qkgcc export` writes, frame by frame. QK-GCC is folded except where it says so. "
-        "`general` and `general-small` were trained on any room, the others on rooms like those of `paper-test`.",
+        "`general` and `general-small` were trained on any room, the others on rooms like those of `paper-test`. "
+        "Start, memory and download: footprint.md, of the same run.",
+        "",
+        ACCURACY,
         "",
         f"{plain_phat.MEANS}. `phat` is this package's: it takes out the mean, tapers the frame, keeps empty bins from "
         "counting, reads the peak between the samples (band-limited interpolation), and has a confidence, for which "
@@ -219,9 +233,10 @@ def main() -> None:
     one = dict.fromkeys((TIMES, RIGHT, *(f"{label} / this" for label in _REFERENCES)), ".1f")
     command = "python -m benchmarks.runtime"
     formats = three | one
-    write(
-        "runtime", "What a frame costs", command, list(lines[0]), lines, notes, formats=formats, asked=required(lines)
-    )
+    figures = [*required(lines), *package.asked]
+    title = "What a frame costs"
+    write("runtime", title, command, list(lines[0]), lines, notes, formats=formats, asked=figures, here=here)
+    footprint.write_table(package, here)
     runtime_figure.main()
 
 

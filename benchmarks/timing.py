@@ -68,15 +68,17 @@ def write(
     *,
     formats: Mapping[str, str] = MappingProxyType({}),
     asked: Rows | None = None,
+    here: dict[str, str] | None = None,
 ) -> None:
     """`rows` as results/NAME.json, and as a Markdown table in results/NAME.md. Printed too.
 
     Args:
         formats: how the numbers of a heading look in the table; others have two digits.
         asked: lines of `benchmarks.asked`, a table of their own.
+        here: what `machine` said before the first table of the run was written.
     """
     RESULTS.mkdir(exist_ok=True)
-    here = machine()  # once: the files that are written below make a difference to the commit
+    here = here or machine()  # once: the files that are written below make a difference to the commit
     record = {"schema": 1, "name": name, "command": command, "machine": here, "rows": [figures(row) for row in rows]}
     lines = [f"# {title}", "", f"Written by `{command}`; do not edit.", "", *_table(headings, rows, formats)]
     if asked is not None:

@@ -78,6 +78,14 @@ def test_a_second_run_does_the_rest(folder: Path) -> None:
     assert (out / "a.wav.json").read_text() != "as it was"
 
 
+def test_a_recording_may_have_a_long_name(tmp_path: Path) -> None:
+    name = 240 * "n" + ".wav"
+    soundfile.write(tmp_path / name, 0.1 * delayed_noise(1.0, 16000)[0].T, 16000)
+    done = estimate(tmp_path / name, "--out", tmp_path / "out", "--method", "phat")
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in (tmp_path / "out").glob("*.csv")] == [f"{name}.csv"]
+
+
 class TestOutputsThatDoNotHoldAreMadeAgain:
     @pytest.fixture
     def again(self, folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:

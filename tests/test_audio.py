@@ -1,5 +1,6 @@
 import io
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -185,6 +186,22 @@ class TestBadInput:
         with pytest.raises(InputError, match=r"truncated|damaged"):
             open_audio(path).read()
 
+    @pytest.mark.parametrize("share", [0.3, 0.6])
+    def test_damage_in_a_flac_is_where_it_is_said_to_be(self, tmp_path: Path, share: float) -> None:
+        path = tmp_path / "a.flac"
+        soundfile.write(path, noise(2, 250_000).T, 16000)
+        data = bytearray(path.read_bytes())
+        at = int(share * len(data))
+        data[at : at + 3000] = bytes(3000)
+        path.write_bytes(data)
+        with pytest.raises(InputError, match=r"damaged after \d+ samples") as said:
+            open_audio(path).read()
+        position = int(re.findall(r"after (\d+) samples", str(said.value))[0])
+        assert abs(position - share * 250_000) < 2 * 4096  # blocks of this format
+        assert len(soundfile.read(path, frames=position)[0]) == position
+        with pytest.raises(InputError, match=rf"damaged( after {position} samples)? \("):
+            open_audio(path, start=1.0).read()
+
     @pytest.mark.parametrize("length", [0, 0x7FFFF000, 0xFFFFFFFF])
     def test_a_wav_of_unknown_length_is_not_truncated(self, stereo: Path, length: int) -> None:
         """Programs that write to a pipe do not know the lengths, and write one of these."""
@@ -260,7 +277,7 @@ class TestBadInput:
             ({"sample_rate": 8000, "start": 3.0}, "nothing lies between"),
             ({"sample_rate": 8000, "start": -1.0}, "-1 s is no time in a recording"),
             ({"sample_rate": 8000, "end": float("nan")}, "nan s is no time"),
-            ({"sample_rate": "fast"}, "a sample rate of fast Hz is not usable"),
+            ({"sample_rate": "fast"}, "a sample rate of 'fast' is not usable"),
             ({"sample_rate": 8000, "end": 3.0}, "ends at 0.100 s"),
         ],
     )

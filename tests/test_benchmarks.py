@@ -88,6 +88,47 @@ def test_every_figure_that_was_asked_of_a_frame_is_in_the_table() -> None:
     ]
 
 
+def test_one_run_has_every_figure_that_was_asked_and_says_what_was_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways = [
+        (plain_phat.NAME, "NumPy", "gcc-phat"),
+        ("general", "compiled", "general"),
+        ("general-small", "compiled", "general-small"),
+        ("QK-GCC", "compiled", "qkgcc"),
+        ("QK-GCC", "torch", "qkgcc"),
+        ("QK-GCC", runtime.UNFOLDED, "qkgcc"),
+        ("NGCC", "torch", "ngcc"),
+    ]
+    monkeypatch.setattr(runtime, "rows", lambda folder: [runtime.Row(*way, run=np.sum) for way in ways])
+    monkeypatch.setattr(runtime, "ROUNDS", {1: 1, runtime.BATCH: 1})
+    monkeypatch.setattr(runtime_figure, "main", lambda: None)
+    monkeypatch.setattr(timing, "RESULTS", tmp_path)
+    monkeypatch.setattr(timing, "commit", lambda: "clean" if not list(tmp_path.iterdir()) else "dirty")
+    monkeypatch.setattr(footprint, "downloads", lambda: (2.0, {"numpy": 17.0, "scipy": 35.0, "soxr": 0.2}))
+    monkeypatch.setattr(footprint.measured, "__defaults__", (1, 1))  # a minute, one start
+    runtime.main()
+    runtime_record, footprint_record = (
+        json.loads((tmp_path / f"{name}.json").read_text()) for name in ("runtime", "footprint")
+    )
+    by_what = {line["what"]: (line["asked"], line["aim"]) for line in runtime_record["asked"]}
+    assert by_what == {
+        "general, one frame": (1.5, 0.6),
+        "NGCC / general, one frame": (30.0, None),
+        "general-small, one frame": (0.5, 0.25),
+        "general, a frame of 64": (0.45, 0.25),
+        "unfolded QK-GCC in torch / folded, one frame": (3.0, 6.0),
+        "import, load and first estimate": (1.0, 0.5),
+        "peak memory, 1 min of stereo": (300.0, 200.0),
+        "peak memory, 1 min of stereo, as JSON": (300.0, 200.0),
+        "light install over NumPy and SciPy": (40.0, 33.0),
+    }
+    assert all(line["measured"] is not None for line in runtime_record["asked"])
+    assert runtime_record["asked"][5:] == footprint_record["asked"]
+    assert runtime_record["machine"]["git"] == footprint_record["machine"]["git"] == "clean"
+    assert "is not measured in this run: it is stored" in (tmp_path / "runtime.md").read_text()
+
+
 def test_the_textbooks_method_finds_the_delay() -> None:
     assert (plain_phat.delays(runtime.talking(8), 23) == 5).all()
 
@@ -98,3 +139,11 @@ def test_the_document_says_of_speed_what_its_table_says() -> None:
     assert standalone_speed.conclusion(rows) in document
     slower = [{**row, f"times {standalone_speed.PACKAGE}": 9.0} for row in rows]
     assert "takes 9.0 to 9.0 times as long" in standalone_speed.conclusion(slower)
+
+
+def test_the_document_says_of_transforms_what_their_table_says() -> None:
+    rows = json.loads((RESULTS / "standalone_transform.json").read_text())["rows"]
+    document = (RESULTS.parents[1] / "docs" / "onnx.md").read_text()
+    assert standalone_speed.conclusion_of_transforms(rows) in document
+    slow = [row | {"times two small products": 5.0} if row["as"] == "the operator DFT" else row for row in rows]
+    assert "to 5.0 times as long" in standalone_speed.conclusion_of_transforms(slow)

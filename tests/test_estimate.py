@@ -322,6 +322,8 @@ def test_threads_change_nothing() -> None:
     np.testing.assert_array_equal(one.curve, many.curve)
     with pytest.raises(InputError, match="threads is 0; expected a whole number, at least 1"):
         DelayEstimator(threads=0)
+    with pytest.raises(InputError, match=r"threads is 1\.5; expected a whole number, at least 1"):
+        DelayEstimator(threads=1.5)  # type: ignore[arg-type]
 
 
 def test_at_most_ten_public_names() -> None:

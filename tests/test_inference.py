@@ -7,6 +7,7 @@ import dataclasses
 import pickle
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 from networks import OPTIONS, VARIANTS, as_trained, steered_card
 from qkgcc import samples
 from qkgcc.audio import open_audio
+from qkgcc.card import Card
 from qkgcc.cli import app
 from qkgcc.errors import InputError
 from qkgcc.evidence import at_unit_level
@@ -316,29 +318,55 @@ def test_a_model_from_another_machine_is_run_by_what_there_is_here(monkeypatch: 
     np.testing.assert_allclose(light.logits(frames, None, grid), model.logits(frames, None, grid), atol=1e-4)
 
 
-def speech(frame: int, hop: int) -> np.ndarray:
-    """Frames of the bundled recording, at unit level."""
+def speech(frame: int, hop: int, scaling: str = "frame") -> np.ndarray:
+    """Frames of the bundled recording, at the level that a card's scaling asks for."""
     audio = np.concatenate(list(open_audio(samples.path("talkers-2ch")).blocks()), axis=1)
-    starts = range(0, audio.shape[1] - frame, hop)
-    return at_unit_level(np.stack([audio[:, i : i + frame] for i in starts])).astype(np.float32)
+    frames = np.stack([audio[:, i : i + frame] for i in range(0, audio.shape[1] - frame, hop)])
+    level = audio[0].std(dtype=np.float64).astype(np.float32)
+    return (at_unit_level(frames) if scaling == "frame" else frames / level).astype(np.float32)
 
 
-@RUNNERS
-@pytest.mark.parametrize("name", ["general", "general-small", "steered-0", "qkgcc-0"])
-def test_real_frames_have_the_logits_of_the_unfolded_network(name: str, compiled: bool) -> None:
+KEPT = [f"{name}-{seed}" for name in ("steered", "qkgcc") for seed in range(3)]
+
+
+@cache
+def unfolded(name: str) -> tuple[Path, Card, np.ndarray, np.ndarray, np.ndarray]:
+    """A network's file and card, frames at the scaling that it asks for, and its logits in float32 and in float64."""
     path = WEIGHTS / f"{name}.safetensors"
     path = path if path.exists() else Path(__file__).parents[1] / "checkpoints" / path.name
     network, card = checkpoint.load(path)
     network.folded = False
     # The part of the recording in which transforms in float32 were farthest off.
-    frames = speech(card.frame, 1024)[150:210:3]
-    light = (SteeredModel if card.architecture == "steered" else PublishedModel).load(path, compiled=compiled)
-    found = light.logits(frames, None, np.asarray(card.delays))
+    frames = speech(card.frame, 1024, card.scaling)[150:210]
     with torch.no_grad():
         single = network(torch.from_numpy(frames)).numpy()
         double = network.double()(torch.from_numpy(frames.astype(np.float64))).numpy()
-    np.testing.assert_allclose(found, double, rtol=0, atol=5e-5)
-    np.testing.assert_allclose(found, single, rtol=0, atol=1e-4)
+    return path, card, frames, single, double
+
+
+@RUNNERS
+@pytest.mark.parametrize("name", [*PRETRAINED, *KEPT])
+def test_real_frames_have_the_logits_of_the_unfolded_network(name: str, compiled: bool) -> None:
+    path, card, frames, single, double = unfolded(name)
+    kind = SteeredModel if card.architecture == "steered" else PublishedModel
+    light = kind.load(path, threads=1, compiled=compiled)
+    found = light.logits(frames, None, np.asarray(card.delays))
+    np.testing.assert_allclose(found, double, rtol=0, atol=1e-4)
+    if name in PRETRAINED:
+        np.testing.assert_allclose(found, single, rtol=0, atol=1e-4)
+
+
+def test_the_documented_module_has_the_weights_of_the_runtime() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "inference.md").read_text(encoding="utf-8")
+    (example,) = (part for part in text.split("```python\n") if "checkpoint.load" in part)
+    frames = speech(2048, 1024)[:3]
+    names: dict[str, Any] = {"torch": torch, "frames": frames}
+    exec(example.split("```")[0], names)
+    assert isinstance(names["network"], torch.nn.Module)
+    assert names["logits"].shape == (3, 193)
+    light = SteeredModel.load(WEIGHTS / "general.safetensors", threads=1)
+    expected = light.logits(frames, None, np.asarray(names["card"].delays))
+    np.testing.assert_allclose(names["logits"].detach().numpy(), expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("changes", (VARIANTS | MORE | NOT_COMPILED).values(), ids=VARIANTS | MORE | NOT_COMPILED)
@@ -385,7 +413,7 @@ class TestWhatRunsIt:
     @pytest.mark.parametrize(
         ("library", "source", "message"),
         [
-            (None, None, "there is no compiled kernel: the package was installed where no C compiler was"),
+            (None, None, "there is no compiled kernel: the package was installed without a C compiler, or on Windows"),
             (b"no library", None, r"the compiled kernel cannot be loaded \(.*steered.*\)"),
             ("own", b"another", "the compiled kernel was made from another steered.c: install the package again"),
         ],

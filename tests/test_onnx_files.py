@@ -40,19 +40,74 @@ class TestAsAMethod:
     def test_frozen_delays_answer_up_to_where_they_end(self, files: tuple[Path, Path]) -> None:
         model = StandaloneModel(files[1])
         assert model.card.delays == tuple(range(-32, 33))
-        (curve,) = self.answers(files[1], max_delay=0.001)
-        assert curve.shape[1] == 33
+        for max_delay, count in ((0.001, 35), (0.00198, 65)):  # a step more than is possible, where the file has it
+            (curve,) = self.answers(files[1], max_delay=max_delay)
+            assert curve.shape[1] == count
         with pytest.raises(InputError, match=r"was exported for delays up to 2\.00 ms, not 3\.00 ms: export it again"):
             self.answers(files[1], max_delay=0.003)
 
-    def test_a_finer_step_answers_as_the_network_does_but_is_not_calibrated(
+    def test_frozen_delays_beyond_the_spacing_are_noticed_as_by_name(
         self, files: tuple[Path, Path], tmp_path: Path
     ) -> None:
         card, arrays = read(pretrained("general-small"))
-        fine, one = tmp_path / "fine.onnx", tmp_path / "one.onnx"
-        standalone.export(card, arrays, fine, standalone.frozen_delays(card, 0.0015, 1 / 48000))
+        standalone.export(card, arrays, tmp_path / "whole.onnx", standalone.frozen_delays(card, 0.006))
+        by_name, whole, fewer = (
+            DelayEstimator(method, spacing=0.3)(samples.path("talkers-2ch"))
+            for method in ("general-small", tmp_path / "whole.onnx", files[1])
+        )
+        assert any("more speaks for a delay" in line for line in by_name.warnings)
+        assert whole.warnings == by_name.warnings
+        np.testing.assert_allclose(whole.confidence, by_name.confidence, atol=1e-3)
+        assert any("more speaks for a delay" in line for line in fewer.warnings)
+        for answer in (whole, fewer):
+            assert np.abs(answer.delay_samples).max() <= 16000 * 0.3 / 343
+
+    @pytest.mark.parametrize(
+        ("frozen", "max_delay", "calibrated"),
+        [
+            (96, 0.0015, True),  # all that the network looks at
+            (95, 0.0015, False),
+            (24, 0.0015, False),
+            (105, None, True),  # without a spacing that is more
+            (96, None, False),
+        ],
+    )
+    def test_what_lacks_delays_that_would_be_looked_at_is_not_calibrated(
+        self, tmp_path: Path, frozen: int, max_delay: float | None, calibrated: bool
+    ) -> None:
+        card, arrays = read(pretrained("general-small"))
+        standalone.export(card, arrays, tmp_path / "one.onnx", range(-frozen, frozen + 1))
+        answer = DelayEstimator(tmp_path / "one.onnx", max_delay=max_delay)(samples.path("talkers-2ch"), end=1.0)
+        assert answer.calibrated is calibrated
+        said = f"was exported with delays up to {frozen / 16:.2f} ms: one beyond them goes unnoticed"
+        assert any(said in line for line in answer.warnings) is not calibrated
+
+    def test_delays_beyond_the_trained_ones_are_a_guess_from_a_file_too(self, tmp_path: Path) -> None:
+        card, arrays = read(pretrained("general-small"))
+        standalone.export(card, arrays, tmp_path / "far.onnx", range(-150, 151))
+        answers = [
+            DelayEstimator(method, max_delay=0.0085)(samples.path("talkers-2ch"), end=1.0)
+            for method in ("general-small", tmp_path / "far.onnx")
+        ]
+        for answer in answers:
+            assert any("was trained on delays up to 6.0 ms" in line for line in answer.warnings)
+        np.testing.assert_allclose(answers[1].confidence, answers[0].confidence, atol=1e-3)
+
+    def test_frozen_delays_may_lie_to_one_side(self, tmp_path: Path) -> None:
+        card, arrays = read(pretrained("general-small"))
+        standalone.export(card, arrays, tmp_path / "side.onnx", range(4, 33))
+        answer = DelayEstimator(tmp_path / "side.onnx", max_delay=0.0015)(samples.path("talkers-2ch"), end=1.0)
+        assert answer.lags.tolist() == list(range(4, 26))
+        with pytest.raises(InputError, match=r"was exported without any delay up to 0\.06 ms"):
+            DelayEstimator(tmp_path / "side.onnx", max_delay=1 / 16000)(samples.path("talkers-2ch"), end=1.0)
+
+    def test_a_finer_step_answers_as_the_network_does_but_is_not_calibrated(self, tmp_path: Path) -> None:
+        card, arrays = read(pretrained("general-small"))
+        own, fine, one = (tmp_path / f"{name}.onnx" for name in ("own", "fine", "one"))
+        standalone.export(card, arrays, own, standalone.frozen_delays(card, 0.006))
+        standalone.export(card, arrays, fine, standalone.frozen_delays(card, 0.006, 1 / 48000))
         sound = samples.path("talkers-2ch")
-        known, found = (DelayEstimator(path, max_delay=0.0015)(sound, end=4.0) for path in (files[1], fine))
+        known, found = (DelayEstimator(path, max_delay=0.0015)(sound, end=4.0) for path in (own, fine))
         assert known.calibrated
         assert not found.calibrated
         sure = known.confidence > 0.8
@@ -95,6 +150,11 @@ class TestAsAMethod:
         with pytest.raises(InputError, match="expected at least one, 1 samples apart, rising"):
             model.logits(frames, None, np.array(delays, dtype=np.float64))
         assert model.logits(frames, None, np.array([3.0, 4.0])).shape == (1, 2)
+
+    def test_there_is_a_delay_to_freeze(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="there are no delays to freeze; expected at least one"):
+            standalone.export(*read(pretrained("general-small")), tmp_path / "none.onnx", [])
+        assert not list(tmp_path.iterdir())
 
     def test_frozen_delays_are_all_there_are(self, files: tuple[Path, Path]) -> None:
         with pytest.raises(

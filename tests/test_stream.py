@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 
 from networks import save_steered, steered_card, train_steered
 from qkgcc import DelayEstimate, DelayEstimator, DelayStream, InputError, samples
@@ -81,6 +82,17 @@ class TestStreamingEqualsOffline:
         estimator = DelayEstimator("general-small")
         stream = DelayStream(estimator, recording.sample_rate, lookahead=1)
         assert_same(streamed(stream, cut(x, 5)), estimator(x, recording.sample_rate))
+
+    @pytest.mark.parametrize("method", ["phat", "general-small"])
+    @pytest.mark.parametrize(("subtype", "dtype"), [("PCM_16", np.int16), ("PCM_24", np.int32), ("PCM_32", np.int32)])
+    def test_whole_numbers_are_answered_as_the_file_that_holds_them(
+        self, method: str, subtype: str, dtype: type, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "a.wav"
+        soundfile.write(path, sound(rate=48000).T, 48000, subtype=subtype)
+        x = soundfile.read(path, dtype=np.dtype(dtype).name)[0].T
+        estimator = DelayEstimator(method, spacing=0.3)
+        assert_same(streamed(DelayStream(estimator, 48000, lookahead=1), cut(x, 1)), estimator(path))
 
     def test_sample_by_sample_and_at_once(self) -> None:
         x = sound(0.5, 48000)
@@ -252,6 +264,9 @@ class TestBadInput:
         ("block", "rate", "message"),
         [
             (np.zeros((2, 9)), 48000, "a block at 48000 Hz in a stream at 16000 Hz"),
+            (np.zeros((2, 9)), "16000", "a sample rate of '16000' is not usable; expected a whole number"),
+            (np.zeros((2, 9)), np.array([16000, 16000]), r"a sample rate of array\(\[16000, 16000\]\) is not usable"),
+            (np.zeros((2, 9)), np.inf, "a sample rate of inf Hz is not usable"),
             (np.zeros((3, 9)), None, r"shape \(3, 9\).* a stream takes 2 channels"),
             (np.zeros((1, 9)), None, "takes 2 channels"),
             (np.zeros(9), None, "takes 2 channels"),
@@ -308,6 +323,12 @@ class TestBadInput:
             stream.push(noise.astype(np.float64))
         with pytest.raises(InputError, match="full scales may differ"):
             stream.push(np.ones((2, 9), np.int16))
+
+    def test_numbers_of_numpy_are_numbers(self) -> None:
+        estimator = DelayEstimator("general-small", threads=np.int64(1), max_sources=np.int32(2))  # type: ignore[arg-type]
+        stream = DelayStream(estimator, np.int32(16000), lookahead=np.float32(0.5))  # type: ignore[arg-type]
+        expected = DelayStream(DelayEstimator("general-small", max_sources=2), 16000, lookahead=0.5)
+        assert_same(streamed(stream, iter([sound()])), streamed(expected, iter([sound()])))
 
     def test_what_a_stream_cannot_do(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="a stream takes a DelayEstimator, not 'general'"):

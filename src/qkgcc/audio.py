@@ -91,7 +91,7 @@ def open_audio(
         return _two_recorders(source, other, start, end)
     if isinstance(source, (str, Path)) or hasattr(source, "read"):
         file = SoundFile(source)
-        if sample_rate is not None and sample_rate != file.sample_rate:
+        if sample_rate is not None and check_rate(sample_rate) != file.sample_rate:
             raise InputError(f"{file.name} is recorded at {file.sample_rate} Hz, not {sample_rate}: leave the rate out")
         check_rate(file.sample_rate, file.name)
         first, last = _part(file.name, file.samples, file.sample_rate, start, end)
@@ -267,7 +267,7 @@ def _checked_array(array: Any) -> Samples:
 
 
 def as_floats(samples: npt.NDArray[Any]) -> Samples:
-    """Samples as floats, whole numbers scaled to full scale 1."""
+    """Samples as floats; whole numbers are scaled to full scale 1, in float32 as files are: both have one answer."""
     if samples.dtype.kind in "iu" and samples.dtype.itemsize > 4:
         raise InputError(
             f"samples of {samples.dtype} have no known full scale: convert them to int16 or to floats in -1..1"
@@ -275,7 +275,8 @@ def as_floats(samples: npt.NDArray[Any]) -> Samples:
     if samples.dtype.kind in "iu":
         info = np.iinfo(samples.dtype)
         middle = (int(info.max) + int(info.min) + 1) // 2  # 0 for signed samples, half scale for unsigned ones
-        return (samples.astype(np.float64) - middle) / ((int(info.max) - int(info.min) + 1) / 2)
+        scaled = (samples.astype(np.float64) - middle) / ((int(info.max) - int(info.min) + 1) / 2)
+        return scaled.astype(np.float32)
     if samples.dtype in (np.float32, np.float64):
         return samples
     with np.errstate(over="ignore"):  # what does not fit becomes an infinity, which is refused
@@ -326,13 +327,12 @@ def _part(name: str, samples: int, rate: int, start: float | None, end: float | 
 
 def check_rate(sample_rate: Any, name: str | None = None) -> int:
     """The rate as a whole number; of the file of that name."""
+    number = not isinstance(sample_rate, (str, bytes)) and np.ndim(sample_rate) == 0
     try:
-        rate = int(sample_rate)
-    except (TypeError, ValueError):
+        rate = int(sample_rate) if number else 0
+    except (TypeError, ValueError, OverflowError):
         rate = 0
     if not 1000 <= rate <= 768_000 or rate != sample_rate:
-        where = "" if name is None else f"{name}: "
-        raise InputError(
-            f"{where}a sample rate of {sample_rate} Hz is not usable; expected a whole number from 1000 to 768000"
-        )
+        where, given = "" if name is None else f"{name}: ", f"{sample_rate} Hz" if number else repr(sample_rate)
+        raise InputError(f"{where}a sample rate of {given} is not usable; expected a whole number from 1000 to 768000")
     return rate

@@ -106,10 +106,9 @@ class DelayEstimator:
             raise InputError(f"beta is {beta:g}; expected 0 (plain correlation) to 1 (phase transform)")
         if interpolation is not None and interpolation not in INTERPOLATIONS:
             raise InputError(f"unknown interpolation {interpolation!r}; known are {', '.join(INTERPOLATIONS)}")
-        if not isinstance(max_sources, int) or max_sources < 1:
-            raise InputError(f"max_sources is {max_sources!r}; expected a whole number, at least 1")
-        if threads is not None and (not isinstance(threads, int) or threads < 1):
-            raise InputError(f"threads is {threads!r}; expected a whole number, at least 1")
+        check_count("max_sources", max_sources)
+        if threads is not None:
+            check_count("threads", threads)
         self.method = str(method)
         self.spacing = spacing
         self.max_delay = max_delay if spacing is None or max_delay else spacing / speed_of_sound
@@ -481,6 +480,12 @@ def load_network(method: str | Path, decoder: str | None = None, threads: int | 
             f"unknown method {str(method)!r}; known are {', '.join(METHODS)}, or the path of a network (no such file)"
         )
     return Network.load(path, decoder, threads)
+
+
+def check_count(what: str, value: int) -> None:
+    """An `InputError` for what is no whole number of at least 1; one of NumPy is as good."""
+    if not isinstance(value, (int, np.integer)) or value < 1:
+        raise InputError(f"{what} is {value!r}; expected a whole number, at least 1")
 
 
 def check_range(what: str, value: float, low: float, high: float, unit: str) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from qkgcc.errors import InputError
 
+_TEMPORARY = ".qkgcc-"  # how names of temporary files begin
+
 
 def shown(path: str | Path) -> str:
     """A file's name for messages and tables: bytes that are no letters stand there as numbers.
@@ -21,7 +23,7 @@ def shown(path: str | Path) -> str:
 def check_writable(folder: Path) -> float:
     """Make a file in a folder and drop it, and give the time there: rights alone do not say whether it can be done."""
     try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".qkgcc-") as probe:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=_TEMPORARY) as probe:
             return os.fstat(probe.fileno()).st_mtime
     except OSError as error:
         raise InputError(f"cannot write into the folder {shown(folder)}: {error.strerror or error}") from None
@@ -33,7 +35,8 @@ def write_whole(path: str | Path, write: Callable[[Path], object]) -> Path:
     if not path.parent.is_dir():
         raise InputError(f"cannot write {shown(path)}: the folder {shown(path.parent)} does not exist")
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+        # A name of its own: one made of the file's would be longer than that, and perhaps than a name may be.
+        handle, name = tempfile.mkstemp(prefix=_TEMPORARY, suffix=path.suffix, dir=path.parent)
         os.close(handle)
         temporary = Path(name)
         try:

@@ -35,6 +35,7 @@ LOWEST_RATE = 4000
 SLACK = 0.5
 """Samples by which a delay may be larger than the spacing allows before that is more than an inexact measure."""
 _BEYOND = 8  # samples looked at beyond the possible delays, at least
+_SAME = 1e-6  # samples
 _LONGEST = 8  # times the trained frame: a network that cuts frames into windows could take hours as one
 
 Floats = npt.NDArray[np.float64]
@@ -160,6 +161,8 @@ class Network:
     """What the confidence is multiplied by, where the network is used beyond what it was trained for."""
     remark: str | None = None
     """What is to be said about that."""
+    looks_beyond: bool = True
+    """Whether it is asked for all that the network by its name is: files with frozen delays may have fewer."""
 
     kind = "posterior"
 
@@ -215,12 +218,12 @@ class Network:
 
     @property
     def calibrated(self) -> bool:
-        """For what the curves were made for: the trained frame, range and step, the card's own decoder, and no less of
-        the band than the lowest of their rates has."""
+        """For what the curves were made for: the trained frame, range and step, the card's own decoder, no less of the
+        band than the lowest of their rates has, and impossible delays that would be noticed."""
         curves = Curves.of_card(self.card.metrics)
         enough = bool(curves) and self.band >= min(one.rate for one in curves) / 2
         as_made = self.frame == self.card.frame and self.trust == 1 and not self.symmetric
-        as_made = as_made and self.model.step == float(self.card.options.get("step", 1.0))
+        as_made = as_made and self.looks_beyond and self.model.step == float(self.card.options.get("step", 1.0))
         return enough and as_made and self.decoder == self.card.metrics.get("decoder", "argmax")
 
     @cached_property
@@ -241,7 +244,9 @@ class Network:
             )
         if self.model.any_delay:
             # Without a spacing too it is asked for more than it may answer: a delay beyond is to be noticed.
-            chosen = chosen._asked_for(float(np.max(card.delays)) / rate if max_delay is None else max_delay)
+            chosen = chosen._asked_for(chosen._trained / rate if max_delay is None else max_delay)
+        elif card.architecture == "steered":
+            chosen = chosen._asked_for_what_is_frozen(max_delay)
         elif max_delay is not None:
             chosen = chosen._cut_to(max_delay)
         if sample_rate >= rate:
@@ -264,27 +269,60 @@ class Network:
             )
         return replace(self, frame=round(frame * rate))
 
+    @property
+    def _trained(self) -> float:
+        """Samples of the largest delay that it was trained on; the delays of a file's card may be others, frozen."""
+        return float(self.card.options.get("max_delay", np.max(self.card.delays)))
+
     def _cut_to(self, max_delay: float) -> Network:
-        """Of the delays that it knows, trained or frozen in its file, those that are possible."""
-        rate, furthest, most = self.sample_rate, round(max_delay * self.sample_rate), float(np.abs(self.lags).max())
-        if furthest > most and max_delay * rate > most:
-            known, asked = f"{1000 * most / rate:.2f} ms", f"{1000 * max_delay:.2f} ms"
-            if self.card.architecture == "steered":
-                raise InputError(
-                    f"{self.card.name} was exported for delays up to {known}, not {asked}: export it again with "
-                    f"--max-delay {max_delay:.6g}, give a smaller spacing, or use the network's name"
-                )
-            raise InputError(
-                f"{self.card.name} knows delays up to {known}, not {asked}: give the spacing it was trained for, or "
-                "use phat"
+        """Of the delays that it was trained on, those that are possible."""
+        limit = max_delay * self.sample_rate
+        self._check_known(limit, "give the spacing it was trained for, or use phat")
+        lags = self.lags[np.abs(self.lags) <= max(1, round(limit))]
+        return replace(self, limit=min(limit, float(lags.max())), candidates=lags, lags=lags)
+
+    def _asked_for_what_is_frozen(self, max_delay: float | None) -> Network:
+        """As the network by its name is asked, so far as its file has those delays."""
+        rate, frozen = self.sample_rate, self.candidates
+        furthest = float(np.abs(frozen).max())
+        if max_delay is not None:
+            again = (
+                f"export it again with --max-delay {max_delay:.6g}, give a smaller spacing, or use the network's name"
             )
-        lags = self.lags[np.abs(self.lags) <= max(1, furthest)]
-        return replace(self, limit=float(lags.max()), candidates=lags, lags=lags)
+            self._check_known(max_delay * rate, again)
+        asked = self._asked_for(min(self._trained, furthest) / rate if max_delay is None else max_delay)
+        candidates, lags = (frozen[np.abs(frozen) <= wanted[-1] + _SAME] for wanted in (asked.candidates, asked.lags))
+        if not len(lags):
+            raise InputError(
+                f"{self.card.name} was exported without any delay up to {1000 * asked.limit / rate:.2f} ms: export it "
+                "again with --max-delay"
+            )
+        everything = len(candidates) == len(asked.candidates)
+        unnoticed = (
+            f"{self.card.name} was exported with delays up to {1000 * furthest / rate:.2f} ms: one beyond them goes "
+            "unnoticed, and the confidence is not calibrated"
+        )
+        return replace(
+            asked,
+            candidates=candidates,
+            lags=lags,
+            looks_beyond=everything,
+            remark=asked.remark if asked.remark or everything else unnoticed,
+        )
+
+    def _check_known(self, limit: float, otherwise: str) -> None:
+        """Whether it has delays up to so many samples, rounded."""
+        most = float(np.abs(self.lags).max())
+        if round(limit) > most and limit > most:
+            exported = self.card.architecture == "steered"
+            known, asked = (f"{1000 * delay / self.sample_rate:.2f} ms" for delay in (most, limit))
+            has = "was exported for" if exported else "knows"
+            raise InputError(f"{self.card.name} {has} delays up to {known}, not {asked}: {otherwise}")
 
     def _asked_for(self, max_delay: float) -> Network:
         """All possible delays, and those beyond them."""
         limit, step = max_delay * self.sample_rate, self.model.step
-        trained = float(np.max(self.card.delays))
+        trained = self._trained
         # A step more than what the spacing allows: nobody measures it so well, and a peak has two sides.
         possible = math.ceil(limit / step - 1e-9) + 1
         milliseconds = 1000 / self.sample_rate
@@ -433,5 +471,5 @@ class Network:
     @cached_property
     def _possible(self) -> slice:
         """Which candidates are. No mask: its rows would lie crosswise in memory, and be summed in another order."""
-        spare = (len(self.candidates) - len(self.lags)) // 2
-        return slice(spare, spare + len(self.lags))
+        first = int(np.searchsorted(self.candidates, self.lags[0]))
+        return slice(first, first + len(self.lags))

@@ -17,6 +17,7 @@ from qkgcc.truncation import missing_bytes, with_true_lengths
 
 BLOCK_SECONDS = 10
 
+_PIECE = 64  # samples; the usual blocks of FLAC (1152, 4096, 4608) are whole numbers of them
 _END = 1 << 17  # bytes at either end that tell whether a file is whole: an Ogg page has up to 65,307
 
 
@@ -71,14 +72,32 @@ class SoundFile:
                     position += len(block)
                     yield block.T
         except (soundfile.SoundFileError, RuntimeError) as error:
-            raise InputError(
-                f"{self.name} is damaged after {position} samples ({_reason(error)}); copy or convert it again"
-            ) from None
+            readable = self._readable(first, position)
+            after = "" if readable is None else f" after {readable} samples"
+            raise InputError(f"{self.name} is damaged{after} ({_reason(error)}); copy or convert it again") from None
         if position < last:
             raise InputError(
                 f"{self.name} is truncated: its header promises {self.samples} samples, {position} can be read; "
                 "copy it again"
             )
+
+    def _readable(self, first: int, position: int) -> int | None:
+        """How many samples can be read where the block at a position failed; None: that cannot be told.
+
+        A block fails as a whole, so that its beginning is read again in small pieces.
+        """
+        import soundfile
+
+        found = position if position > first or not first else None  # what lies before `first` was not read
+        try:
+            with interrupts_wait(), soundfile.SoundFile(self._open()) as file:
+                file.seek(position)
+                for _ in range(BLOCK_SECONDS * self.sample_rate // _PIECE + 1):
+                    count = len(file.read(_PIECE))
+                    found = position = position + count
+        except (soundfile.SoundFileError, RuntimeError):
+            pass  # here it is
+        return found
 
     def _open(self) -> Any:
         """What soundfile opens, from its beginning."""

@@ -46,7 +46,7 @@ class DelayStream:
     """
 
     def __init__(self, estimator: DelayEstimator, sample_rate: int, *, lookahead: float = 0.0) -> None:
-        number = isinstance(lookahead, (int, float))
+        number = isinstance(lookahead, (int, float, np.number))
         if not number or not 0 <= lookahead <= 1:
             given = f"{lookahead:g}" if number else repr(lookahead)
             raise InputError(f"the lookahead is {given} s; expected 0 (answer at once) to 1 (all that counts)")
@@ -56,7 +56,7 @@ class DelayStream:
             )
         self.estimator = estimator
         self.sample_rate = check_rate(sample_rate)
-        self.lookahead = lookahead
+        self.lookahead = float(lookahead)
         method = estimator.method_at(self.sample_rate)
         if method.scaling == "utterance":
             raise InputError(
@@ -68,7 +68,7 @@ class DelayStream:
                 f"{estimator.method} is run by torch, which rounds a frame by those beside it: a stream takes steered "
                 "networks, or an ONNX file (`qkgcc export`)"
             )
-        self._fresh = estimator.pipeline(method, self.sample_rate, ahead=lookahead)
+        self._fresh = estimator.pipeline(method, self.sample_rate, ahead=self.lookahead)
         self.reset()
 
     @property
@@ -138,7 +138,7 @@ class DelayStream:
 
     def _checked(self, block: npt.ArrayLike, sample_rate: int | None) -> Samples:
         self._check_open()
-        if sample_rate is not None and sample_rate != self.sample_rate:
+        if sample_rate is not None and check_rate(sample_rate) != self.sample_rate:
             raise InputError(
                 f"a block at {sample_rate} Hz in a stream at {self.sample_rate} Hz: begin another stream for it"
             )

@@ -1,6 +1,6 @@
 """The compiled kernel: `steered.c`, built with the package (`build_kernel.py`) for each instruction set that pays.
 
-It may not be there: a package built without a compiler works too, slower (`qkgcc.inference.plain`).
+It may not be there: a package built without a compiler, or on Windows, works too, slower (`qkgcc.inference.plain`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def loaded() -> tuple[ctypes.CDLL, str] | None:
 def _found() -> tuple[ctypes.CDLL, str] | str:
     """As `loaded`, or why there is none. Code that was compiled from another source is not taken."""
     if not LIBRARY.exists():
-        return "there is no compiled kernel: the package was installed where no C compiler was"
+        return "there is no compiled kernel: the package was installed without a C compiler, or on Windows"
     try:
         found = ctypes.CDLL(str(LIBRARY))
         made_from = ctypes.c_char_p.in_dll(found, "qkgcc_source").value

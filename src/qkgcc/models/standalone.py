@@ -11,7 +11,7 @@ Before the network (`qkgcc.models.export`) stands what NumPy does for this packa
   or samples whose squares overflow has NaN for all: it is not silence, and no answer.
 - Windows, and their spectra. ``n = N2 n1 + n2`` and ``k = k1 + N1 k2`` make a transform of length N = N1 N2 a product
   with a matrix of N1 columns, a turn of each number, and a product with one of N2 columns (Cooley and Tukey). The
-  operator DFT takes about twice as long, and GPUs in browsers have none (docs/onnx.md).
+  operator DFT takes longer (benchmarks/results/standalone_transform.md), and GPUs in browsers have none (docs/onnx.md).
 - Steering. The delays are `step` apart, as the network's convolutions along them want it, and so are the spare ones
   that are added at both ends. Of what is given, only the middle between the first and the last delay and their number
   count: a graph cannot refuse uneven ones. Angles are reduced to one turn before their sine is taken, for float32's
@@ -105,7 +105,7 @@ def export(card: Card, weights: Arrays, path: Path, delays: Sequence[float] | No
 
     Args:
         weights: by their names in a checkpoint, from which `qkgcc.inference.files.read` has both.
-        delays: in samples, to freeze; None leaves them an input, where the network can be asked for any.
+        delays: in samples, at least one, to freeze; None leaves them an input, where the network can be asked for any.
     """
     graph = standalone_graph(card, weights, delays)
     free = any(one.name == "delays" for one in graph.input)
@@ -157,6 +157,8 @@ def standalone_graph(card: Card, weights: Arrays, delays: Sequence[float] | None
 
 def _step(shape: Shape, delays: Sequence[float]) -> float:
     """Samples between frozen delays: a multiple or a fraction of the network's step; its own for a single delay."""
+    if not len(delays):
+        raise InputError("there are no delays to freeze; expected at least one")
     if len(delays) == 1:
         return shape.step
     chosen = _near(shape.step, (delays[-1] - delays[0]) / (len(delays) - 1))
