@@ -21,6 +21,7 @@ from qkgcc.arrays.directions.estimator import DirectionEstimator
 from qkgcc.arrays.directions.found import DirectionEstimate, described
 from qkgcc.arrays.directions.grids import Grid, angle_between, azimuth_elevation, unit_vectors
 from qkgcc.arrays.directions.maps import FrameMaps, MapSum
+from qkgcc.arrays.directions.stream import DirectionStream
 from qkgcc.arrays.evidence import ArrayEvidence, ArrayFrames, frames_of
 from qkgcc.audio import open_audio
 from qkgcc.cli import app, main
@@ -492,6 +493,56 @@ def test_chosen_pairs_alone_count() -> None:
     )
 
 
+@pytest.mark.parametrize("pairs", [[(0, 3)], [(0, 3), (1, 2)]])  # one, or two that are parallel
+def test_pairs_of_a_square_along_one_line_answer_as_a_line(pairs: list[tuple[int, int]]) -> None:
+    geometry = array("respeaker4")
+    x = sound(geometry, [(110.0, 0.0)], 2.0)
+    answer = estimate(geometry, x, pairs=pairs)
+    assert answer.grid == "line"
+    assert "cone" in str(answer.cannot_tell)
+    for one in (answer.directions[0], *(block.directions[0] for block in answer.blocks)):
+        assert one.elevation is None
+        assert one.cone == pytest.approx(160, abs=6)  # microphone 3 is to the right of 0
+        assert sorted((one.azimuth, one.also[0][0])) == pytest.approx([70, 110], abs=6)
+        assert one.confidence <= 0.5
+    assert answer.confidence.max() <= 0.5  # of frames
+    live = DirectionStream(DirectionEstimator(geometry, NETWORK, pairs=pairs, threads=1), 16000).push(x)
+    assert (live.cone == answer.cone[: len(live.times)]).all()
+    assert (live.confidence == answer.confidence[: len(live.times)]).all()
+
+
+def test_pairs_of_a_tetrahedron_in_one_plane_name_the_mirror_image() -> None:
+    geometry = array("tetrahedral:0.1")
+    x = sound(geometry, [(110.0, 30.0)])
+    answer = estimate(geometry, x, pairs=[(0, 1), (0, 2), (1, 2)])  # on the floor
+    (one,) = answer.directions
+    assert "behind the plane of the pairs that count" in str(answer.cannot_tell)
+    assert turn(one.azimuth, 110) < 4
+    assert one.elevation > 0
+    assert one.also[0] == pytest.approx((one.azimuth, -one.elevation))
+    assert one.confidence <= 0.5
+    in_space = estimate(geometry, x, pairs=[(0, 1), (0, 2), (0, 3)])
+    assert in_space.cannot_tell is None
+    assert in_space.directions[0].also == ()
+
+
+def test_pairs_that_span_what_the_array_does_are_as_sure_as_it_is() -> None:
+    geometry = array("respeaker4")
+    (one,) = estimate(geometry, sound(geometry, [(110.0, 0.0)]), pairs=[(0, 1), (0, 3)]).directions
+    assert one.cone is None
+    assert one.confidence > 0.5
+
+
+def test_a_dead_microphone_leaves_a_line_of_the_pairs_that_count() -> None:
+    geometry = array("respeaker4")
+    x = sound(geometry, [(110.0, 0.0)])
+    x[1] = 0
+    (one,) = estimate(geometry, x, pairs=[(0, 1), (0, 3)]).directions  # the other three would be a plane
+    assert min(turn(azimuth, 110) for azimuth in (one.azimuth, one.also[0][0])) < 6
+    assert one.cone is not None
+    assert one.confidence <= 0.5
+
+
 # Blocks as they come
 
 
@@ -562,6 +613,7 @@ def test_angles_go_there_and_back() -> None:
         ("respeaker4", {"grid": "cube"}, "unknown grid 'cube'"),
         ("respeaker4", {"grid": "line"}, "is no line"),
         ("linear:4:0.05", {"grid": "circle"}, "is a line"),
+        ("respeaker4", {"grid": "circle", "pairs": [(0, 1)]}, "is a line with the pairs that were chosen"),
         ("respeaker4", {"distance": 0.01}, "lies within the array"),
         ("respeaker4", {"distance": [1.0, -1.0]}, "lies within the array"),
         ("respeaker4", {"sources": 0}, "expected a whole number from 1 to 16, or auto"),

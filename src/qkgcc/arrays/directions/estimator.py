@@ -14,15 +14,15 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from qkgcc.arrays.delays import Pairs
-from qkgcc.arrays.directions.alike import Ambiguity
+from qkgcc.arrays.directions.alike import HALF, Ambiguity
 from qkgcc.arrays.directions.context import CONTEXT, LONGEST, Context
-from qkgcc.arrays.directions.found import Direction, DirectionBlock, DirectionEstimate, half, halved
+from qkgcc.arrays.directions.found import Direction, DirectionBlock, DirectionEstimate
 from qkgcc.arrays.directions.grids import Floats, Grid, angle_between, azimuth_elevation
 from qkgcc.arrays.directions.maps import NEAR, SEPARATION, DirectionMaps, FrameMaps, MapSum, Peak, probability
 from qkgcc.arrays.evidence import (
@@ -79,7 +79,8 @@ class DirectionEstimator:
         block: seconds that one block's answer is about.
         context: seconds before and after a block that are heard with it, see `directions.context`; 0: each block for
             itself, as are those of more than `LONGEST` seconds, of a sphere, and of classical methods.
-        pairs: of microphones that count; by default all.
+        pairs: of microphones that count; by default all. What their baselines span is all that is known: one pair of a
+            square is a line, three pairs of the same face of a tetrahedron are a plane.
         threads: that share the frames, where the method is a network; by default one for each core.
         speed_of_sound: metres per second.
 
@@ -115,13 +116,14 @@ class DirectionEstimator:
         """Sources that are followed at any moment, at most; None: all."""
         self._distances = (math.inf,) if distance is None else tuple(np.atleast_1d(np.asarray(distance, np.float64)))
         self.geometry, self.method, self.block = geometry, str(method), block
-        self.grid = Grid.of(geometry, grid, self._distances)
+        pairs = None if pairs is None else checked_pairs(geometry, pairs)
+        self.grid = Grid.of(geometry, grid, self._distances, pairs)
         alone = self.method in CLASSICAL or self.grid.kind == "sphere" or block > LONGEST
         self.context = 0.0 if alone else context
         self._options: dict[str, Any] = {
             "frame": frame,
             "hop": hop,
-            "pairs": checked_pairs(geometry, pairs),
+            "pairs": pairs,
             "speed_of_sound": speed_of_sound,
         }
         self._loaded = self.method if self.method in CLASSICAL else array_network(method, threads)
@@ -214,7 +216,7 @@ class DirectionEstimator:
         if fewer is not None:
             living, alone = fewer
             found_alone = alone(recording.pick(living), progress=progress, keep_maps=keep_maps, track=track)
-            return halved(dataclasses.replace(found_alone, warnings=evidence.warnings))
+            return dataclasses.replace(found_alone, warnings=evidence.warnings)
         times, directions, distances, confidence, level = (np.concatenate(part) for part in zip(*rows, strict=True))
         azimuth, elevation = azimuth_elevation(directions)
         line = self.grid.kind == "line"
@@ -248,17 +250,16 @@ class DirectionEstimator:
 
         Where fewer microphones live than the grid is made for, two of its peaks may be one source.
         """
-        living = self._living(dead_in(summed.dead, summed.frames))
-        alike = self.grid.ambiguity if living is None else Ambiguity.of(living)
-        if alike.dimensions == self.grid.ambiguity.dimensions:
-            return tuple(self.direction(peak, self.grid.ambiguity) for peak in peaks)
+        alike = self._alike(dead_in(summed.dead, summed.frames))
+        if alike is self.grid.ambiguity:
+            return tuple(self.direction(peak, alike) for peak in peaks)
         found: list[Peak] = []
         for peak in peaks:
             here = peak._replace(direction=alike.beside(peak.direction)) if alike.dimensions == 1 else peak
             same = [one for other in found for one in (other.direction, *alike.mirrors(other.direction))]
             if all(self.grid.between(here.direction, one) >= SEPARATION / 2 for one in same):
                 found.append(here)
-        return tuple(half(self.direction(peak, alike), self.posterior) for peak in found)
+        return tuple(self.direction(peak, alike) for peak in found)
 
     def direction(self, peak: Peak, alike: Ambiguity) -> Direction:
         """A peak as it is answered: with the directions that sound the same."""
@@ -269,7 +270,7 @@ class DirectionEstimator:
             elevation=None if alike.dimensions == 1 else elevation,
             cone=alike.cone(peak.direction),
             distance=None if math.isinf(peak.distance) else peak.distance,
-            confidence=peak.confidence,
+            confidence=min(peak.confidence, alike.most) if self.posterior else peak.confidence,
             share=peak.share,
             also=tuple((float(a), float(e)) for a, e in also),
         )
@@ -281,31 +282,40 @@ class DirectionEstimator:
 
     def cannot_tell(self, dead: Sequence[int]) -> str | None:
         """Which directions sound the same to the microphones that live: a triangle of which one is dead is a line."""
-        living = self._living(dead)
-        return (self.geometry if living is None else living).cannot_tell
+        return self._alike(dead).cannot_tell
 
-    def _living(self, dead: Sequence[int]) -> Geometry | None:
-        """The microphones without the dead ones; None: none is dead, or all but one are."""
-        living = [i for i in range(len(self.geometry)) if i not in dead]
-        if len(living) < 2 or not dead:
+    def _alike(self, dead: Sequence[int]) -> Ambiguity:
+        """What sounds the same to those that live; the grid's own where that is no more than it is to all of them."""
+        living = self._living(dead)
+        alike = self.grid.ambiguity if living is None else Ambiguity.of(living.geometry, living.pairs)
+        less = alike.dimensions < self.grid.ambiguity.dimensions
+        return dataclasses.replace(alike, most=HALF) if less else self.grid.ambiguity
+
+    def _living(self, dead: Sequence[int]) -> _Living | None:
+        """The microphones without the dead ones; None: none is dead, or no pair that counts is left."""
+        kept = [i for i in range(len(self.geometry)) if i not in dead]
+        if len(kept) < 2 or not dead:
             return None
-        return Geometry(self.geometry.microphones[living], self.geometry.name)
+        pairs = self._options["pairs"]
+        if pairs is not None:
+            pairs = [(kept.index(i), kept.index(j)) for i, j in pairs if i in kept and j in kept]
+            if not pairs:
+                return None
+        return _Living(kept, Geometry(self.geometry.microphones[kept], self.geometry.name), pairs)
 
     def _of_living(self, dead: Sequence[int]) -> tuple[list[int], DirectionEstimator] | None:
         """Those that live, and an estimator for them, where they tell less than all of them would.
 
         A square of which two are dead is a line: its grid has one place for all that sounds the same.
         """
-        living = self._living(dead)
-        if living is None or living.dimensions == self.geometry.dimensions:
+        living, alike = self._living(dead), self._alike(dead)
+        if living is None or alike is self.grid.ambiguity:
             return None
-        kept = [i for i in range(len(self.geometry)) if i not in dead]
-        pairs = [(kept.index(i), kept.index(j)) for i, j in self._options["pairs"] if i in kept and j in kept]
-        if not pairs:
-            return None
+        kept, geometry, pairs = living
         alone = copy.copy(self)
-        alone.geometry, alone._options = living, self._options | {"pairs": pairs}
-        alone.grid = Grid.of(living, None if living.dimensions == 1 else self.grid.kind, self._distances)
+        alone.geometry, alone._options = geometry, self._options | {"pairs": pairs}
+        grid = Grid.of(geometry, None if alike.dimensions == 1 else self.grid.kind, self._distances, pairs)
+        alone.grid = dataclasses.replace(grid, ambiguity=alike)
         return kept, alone
 
     def _opened(
@@ -326,6 +336,16 @@ class DirectionEstimator:
         if len(recording.channels) != len(self.geometry):
             raise InputError(wrong_channels(recording.name, len(recording.channels), self.geometry))
         return recording
+
+
+class _Living(NamedTuple):
+    """Microphones that live."""
+
+    kept: list[int]
+    """Their numbers among all."""
+    geometry: Geometry
+    pairs: list[tuple[int, int]] | None
+    """Those that count, by their numbers among themselves; None: all."""
 
 
 def followed(tracker: Tracker, frames: ArrayFrames, found: FrameMaps) -> list[list[Track]]:
