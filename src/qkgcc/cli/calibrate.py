@@ -12,8 +12,9 @@ from rich.table import Table
 
 from qkgcc.audio import Recording, open_audio
 from qkgcc.cli.options import ArrayChannels, SpeedOfSound, Temperature, sound_speed, with_channels
-from qkgcc.cli.tables import console, progress_bar
+from qkgcc.cli.tables import console, number, progress_bar
 from qkgcc.errors import InputError
+from qkgcc.results import rounded
 
 app = typer.Typer(
     help="Calibrate: offsets and drift of recorders, positions of microphones.",
@@ -182,6 +183,8 @@ def positions(
             speed_of_sound=speed,
             progress=lambda share: bar.update(task, completed=share),
         )
+    for warning in moments.warnings:
+        typer.echo(f"warning: {file.name}: {warning}", err=True)
     found = refine(
         nominal, moments, tolerance=tolerance, height=height, nearest=nearest, offsets=offsets, speed_of_sound=speed
     )
@@ -192,7 +195,7 @@ def positions(
             "microphones": found.geometry.microphones.round(6).tolist(),
             "sd": found.sd.round(6).tolist(),
             "moved": found.moved.round(6).tolist(),
-            "offsets": None if found.offsets is None else found.offsets.round(9).tolist(),
+            "offsets": None if found.offsets is None else rounded(found.offsets, 9),
             "residual_before": found.before,
             "residual": found.residual,
             "moments": len(moments.times),
@@ -208,7 +211,7 @@ def positions(
             table.add_column(heading, justify="right")
         for channel, (place, sd) in enumerate(zip(found.geometry.microphones, found.sd, strict=True)):
             cells = [text for x, s in zip(place, sd, strict=True) for text in (f"{100 * x:z.2f}", f"{100 * s:.2f}")]
-            late = [] if found.offsets is None else [f"{1e6 * found.offsets[channel]:+.1f}"]
+            late = [] if found.offsets is None else [number(1e6 * found.offsets[channel], 1)]
             table.add_row(str(channel), *cells, f"{100 * found.moved[channel]:.2f}", *late)
         console().print(table)
         console().print(
