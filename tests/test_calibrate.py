@@ -373,6 +373,11 @@ def test_too_little_is_explained() -> None:
         refine(Geometry(CUBE[:2]), moments_of(CUBE[:2], walk("space", 1.5)))
     with pytest.raises(InputError, match="tolerance is 0 m"):
         refine(Geometry(CUBE), moments, tolerance=0)
+    with pytest.raises(InputError, match="tolerance is nan m"):
+        measure_moments(open_audio(np.zeros((8, RATE)), RATE), Geometry(CUBE), tolerance=float("nan"))
+    for height in (float("nan"), float("inf")):
+        with pytest.raises(InputError, match=f"the height is {height} m"):
+            refine(Geometry(CUBE), moments_of(CUBE, walk("level", 1.5)), height=height)
     with pytest.raises(InputError, match=r"2 channels; .* 8 microphones"):
         measure_moments(open_audio(np.zeros((2, RATE)), RATE), Geometry(CUBE))
 
@@ -630,8 +635,11 @@ def test_the_command_explains_what_it_cannot_use(speech: Array, tmp_path: Path) 
     for name, samples in (("talk", speech[: 12 * RATE] / 20), ("silent", np.zeros(RATE)), ("empty", np.zeros(0))):
         sf.write(tmp_path / f"{name}.wav", samples, RATE)
 
+    def given(*names: str) -> list[str]:
+        return [str(tmp_path / f"{name}.wav") if name.isalpha() else name for name in names]
+
     def said(*names: str) -> str:
-        shown = CliRunner().invoke(app, ["calibrate", "offsets", *(str(tmp_path / f"{name}.wav") for name in names)])
+        shown = CliRunner().invoke(app, ["calibrate", "offsets", *given(*names)])
         assert shown.exit_code == 1
         assert isinstance(shown.exception, InputError)
         return str(shown.exception)
@@ -640,6 +648,7 @@ def test_the_command_explains_what_it_cannot_use(speech: Array, tmp_path: Path) 
     assert "is silent" in said("talk", "silent")
     assert "holds no samples" in said("talk", "empty")
     assert "does not exist" in said("talk", "missing")
+    assert "--distances 1,inf: expected numbers" in said("talk", "talk", "--distances", "1,inf")
 
 
 def test_noise_is_no_walk() -> None:

@@ -777,7 +777,7 @@ class TestBadInput:
             (("--from", "FILE", "--channels", "0,7"), "sound.wav has channels 0 to 2; there is no channel 7"),
             (("--from", "FILE", "--channels", "0"), "--channels 0 names 1; 2 are needed"),
             (("--from", "FILE", "--channels", "1,1"), "--channels 1,1: every channel once"),
-            (("--from", "FILE", "--channels", "left,right"), "expected numbers from 0 on, such as 0,1"),
+            (("--from", "FILE", "--channels", "left,right"), "expected whole numbers from 0 on, such as 0,1"),
             (("--from", "nowhere.wav"), "nowhere.wav does not exist"),
             (("--from", "FILE", "--seconds", 0.05, "--speed", 0), "less than a frame"),
         ],

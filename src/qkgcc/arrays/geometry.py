@@ -10,7 +10,11 @@ import numpy.typing as npt
 
 from qkgcc.errors import InputError
 
+HIGHEST = 10_000.0
+"""Metres above or below the origin of a geometry that a source may be at."""
+
 _SMALLEST, _LARGEST = 0.001, 100.0  # metres between two microphones; anything else is a slip in the units
+_FARTHEST = 1e9  # metres from the origin, beyond which distances between microphones are rounding errors
 _FLAT = 0.02  # of the largest extent: what is thinner is a line or a plane, however well it was measured
 
 Floats = npt.NDArray[np.float64]
@@ -37,6 +41,8 @@ class Geometry:
             )
         if not np.isfinite(positions).all():
             raise InputError("a microphone position is not a finite number")
+        if np.abs(positions).max() > _FARTHEST:
+            raise InputError(f"a microphone is {np.abs(positions).max():g} m from the origin: are the units right?")
         object.__setattr__(self, "microphones", positions)
         apart = np.linalg.norm(positions[:, None] - positions, axis=-1)
         np.fill_diagonal(apart, np.inf)

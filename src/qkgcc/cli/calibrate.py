@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from qkgcc.audio import Recording, open_audio
-from qkgcc.cli.options import ArrayChannels, SpeedOfSound, Temperature, sound_speed, with_channels
+from qkgcc.cli.options import ArrayChannels, SpeedOfSound, Temperature, numbers, sound_speed, with_channels
 from qkgcc.cli.tables import console, number, progress_bar
 from qkgcc.errors import InputError
 from qkgcc.results import rounded
@@ -65,7 +65,7 @@ def offsets(
     from qkgcc.arrays.calibration.synchronise import synchronise
 
     recordings, names = _recorders(files)
-    metres = None if distances is None else _numbers(distances)
+    metres = numbers("--distances", distances)
     with progress_bar() as bar:
         task = bar.add_task("comparing", total=1.0)
         answer = synchronise(
@@ -239,10 +239,3 @@ def _recorders(files: list[Path]) -> tuple[list[Recording], list[str]]:
     channels = range(len(recording.channels))
     names = [f"{files[0].stem}-{channel}" for channel in channels]
     return [replace(recording.pick([n]), name=name) for n, name in enumerate(names)], names
-
-
-def _numbers(text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"the distances {text!r} are not understood; expected numbers such as 1.2,0.8") from None

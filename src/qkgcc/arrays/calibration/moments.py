@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qkgcc.arrays.calibration.refine import TOLERANCE, Moments
+from qkgcc.arrays.calibration.refine import TOLERANCE, Moments, check_tolerance
 from qkgcc.arrays.evidence import dead_by, dead_in, silent_in, wrong_channels
 from qkgcc.arrays.geometry import Floats, Geometry
 from qkgcc.audio import Framer, Recording
@@ -44,6 +44,7 @@ def measure_moments(
             for.
         latest: seconds by which a channel may be late of its own.
     """
+    check_tolerance(tolerance)
     if len(recording.channels) != len(geometry):
         raise InputError(wrong_channels(recording.name, len(recording.channels), geometry))
     dead, warnings = _dead_microphones(recording)

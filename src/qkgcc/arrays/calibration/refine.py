@@ -20,9 +20,10 @@ import numpy.typing as npt
 
 from qkgcc.arrays.calibration.observability import LIMIT, Unsolved, rigid_motions, undetermined, unsolved
 from qkgcc.arrays.calibration.wavefronts import across, arrivals, derivatives, nearest_wavefronts
-from qkgcc.arrays.geometry import Geometry
+from qkgcc.arrays.geometry import HIGHEST, Geometry
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
+from qkgcc.estimate import check_range
 
 Floats = npt.NDArray[np.float64]
 
@@ -92,6 +93,10 @@ class Refined:
     """Share of the delays that the fit goes through."""
 
 
+def check_tolerance(tolerance: float) -> None:
+    check_range("tolerance", tolerance, 1e-4, 10, "m")
+
+
 def refine(
     nominal: Geometry,
     moments: Moments,
@@ -119,10 +124,11 @@ def refine(
             f"{len(moments.dead)} of the {count} microphones are silent ({', '.join(map(str, moments.dead))}); places "
             "can be refined from 3 on that are not: check their cables and channels"
         )
-    if not 1e-4 <= tolerance <= 10:
-        raise InputError(f"the tolerance is {tolerance:g} m; expected 0.0001 to 10")
+    check_tolerance(tolerance)
     if not 0.01 <= nearest <= 100:
         raise InputError(f"the source kept {nearest:g} m; expected 0.01 to 100")
+    if height is not None:
+        check_range("height", height, -HIGHEST, HIGHEST, "m")
     given, nominal = nominal, Geometry(nominal.microphones[living], nominal.name) if moments.dead else nominal
     moments, dead, count = moments.of(living) if moments.dead else moments, moments.dead, len(living)
     known = (moments.weights > 0).sum(axis=1) >= count - 1

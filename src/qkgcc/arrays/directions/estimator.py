@@ -115,6 +115,8 @@ class DirectionEstimator:
         self.most = sources if isinstance(sources, int) else None
         """Sources that are followed at any moment, at most; None: all."""
         self._distances = (math.inf,) if distance is None else tuple(np.atleast_1d(np.asarray(distance, np.float64)))
+        if distance is not None and not np.isfinite(self._distances).all():
+            raise InputError(f"the distance is {distance} m; expected finite numbers: without it they are far away")
         self.geometry, self.method, self.block = geometry, str(method), block
         pairs = None if pairs is None else checked_pairs(geometry, pairs)
         self.grid = Grid.of(geometry, grid, self._distances, pairs)

@@ -26,7 +26,7 @@ from qkgcc.arrays.evidence import (
     frames_of,
     wrong_channels,
 )
-from qkgcc.arrays.geometry import Geometry
+from qkgcc.arrays.geometry import HIGHEST, Geometry
 from qkgcc.arrays.positions.heard import FLOOR, DelaySums
 from qkgcc.arrays.positions.placed import Position, PositionBlock, PositionEstimate
 from qkgcc.arrays.positions.search import PlaceSearch
@@ -113,6 +113,8 @@ class PositionEstimator:
     ) -> None:
         check_range("block", block, 0.05, 3600, "s")
         check_sources(sources, method)
+        if height is not None:
+            check_range("height", height, -HIGHEST, HIGHEST, "m")
         needed, what = (4, "in space") if height is None else (3, "at a known height")
         if len(geometry) < needed:
             raise InputError(
