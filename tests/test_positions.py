@@ -203,6 +203,9 @@ def test_where_there_is_no_room_for_another_source_fewer_are_found(speech: Array
     answer = PositionEstimator(SIX, "phat", sources=16, volume=small)(heard(speech, SIX, TALKER), RATE)
     assert len(answer.positions) == 1
     np.testing.assert_allclose(answer.positions[0].place, TALKER, atol=0.02)
+    assert [w for w in answer.warnings if "sources" in w] == [
+        "fewer sources than the 16 asked for are found: 1 in the whole recording"
+    ]
 
 
 @pytest.mark.parametrize("method", ["general-small", "phat"])

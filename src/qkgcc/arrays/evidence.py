@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -376,6 +376,26 @@ def check_sources(sources: int | str, method: str | Path) -> None:
         raise InputError(f"sources is {sources!r}; expected a whole number from 1 to 16, or auto")
     if sources == "auto" and str(method) in CLASSICAL:
         raise InputError(f"{method} cannot tell how many sources there are: give their number, or take a network")
+
+
+def fewer_found(sources: int | str, whole: int, blocks: Sequence[int]) -> tuple[str, ...]:
+    """The sentence about sources that were asked for and not found, if any; silence is no news.
+
+    Args:
+        whole: how many were found in the whole recording.
+        blocks: how many in each block that is no silence.
+
+    >>> fewer_found(3, 2, [3, 2])
+    ('fewer sources than the 3 asked for are found: 2 in the whole recording',)
+    """
+    if sources == "auto" or not blocks:
+        return ()
+    lacking = sum(found < int(sources) for found in blocks)
+    if whole < int(sources):
+        return (f"fewer sources than the {sources} asked for are found: {whole} in the whole recording",)
+    if lacking:
+        return (f"fewer sources than the {sources} asked for are found in {lacking} of {len(blocks)} blocks",)
+    return ()
 
 
 def dead_by(power: Floats) -> Bools:

@@ -33,6 +33,7 @@ from qkgcc.arrays.evidence import (
     check_sources,
     checked_pairs,
     dead_in,
+    fewer_found,
     frames_of,
     wrong_channels,
 )
@@ -218,11 +219,11 @@ class DirectionEstimator:
         if fewer is not None:
             living, alone = fewer
             found_alone = alone(recording.pick(living), progress=progress, keep_maps=keep_maps, track=track)
-            return dataclasses.replace(found_alone, warnings=evidence.warnings)
+            return self._remarked(dataclasses.replace(found_alone, warnings=evidence.warnings))
         times, directions, distances, confidence, level = (np.concatenate(part) for part in zip(*rows, strict=True))
         azimuth, elevation = azimuth_elevation(directions)
         line = self.grid.kind == "line"
-        return DirectionEstimate(
+        answer = DirectionEstimate(
             source=recording.name,
             method=self.method,
             array=self.geometry.name,
@@ -246,6 +247,15 @@ class DirectionEstimator:
             tracks=None if following is None else tuple(following.finished()),
             warnings=evidence.warnings,
         )
+        return self._remarked(answer)
+
+    def _remarked(self, answer: DirectionEstimate) -> DirectionEstimate:
+        """With a word on sources that were asked for and not found; those that are followed are at most so many."""
+        if answer.tracks is not None:
+            return answer
+        blocks = [len(block.directions) for block in answer.blocks if block.frames]
+        fewer = fewer_found(self.sources, len(answer.directions), blocks)
+        return dataclasses.replace(answer, warnings=(*answer.warnings, *fewer))
 
     def directions(self, peaks: Sequence[Peak], summed: MapSum) -> tuple[Direction, ...]:
         """Peaks of some frames as they are answered: with the directions that sound the same to who lives in these.

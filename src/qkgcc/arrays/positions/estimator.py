@@ -23,6 +23,7 @@ from qkgcc.arrays.evidence import (
     ArrayFrames,
     array_network,
     check_sources,
+    fewer_found,
     frames_of,
     wrong_channels,
 )
@@ -180,7 +181,8 @@ class PositionEstimator:
             pairs=tuple(evidence.pairs),
             positions=whole,
             blocks=found,
-            warnings=evidence.warnings,
+            warnings=evidence.warnings
+            + fewer_found(self.sources, len(whole), [len(one.positions) for one in found if one.frames]),
         )
 
     def locate(self, search: PlaceSearch, curves: Floats) -> tuple[Position, ...]:
