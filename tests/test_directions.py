@@ -281,6 +281,25 @@ def test_who_speaks_in_one_block_alone_is_the_source_of_that_block() -> None:
         assert 2 * line.cell % 360 == pytest.approx(azimuth, abs=2)
 
 
+def test_after_the_last_word_a_line_does_not_go_on_to_where_nobody_was_heard() -> None:
+    spoken = TIMES < 4  # from 250 to 186 degrees in the last two seconds, then a pause that says anything
+    angles = np.where(spoken, 250 - 32 * (TIMES - 2), np.random.default_rng(0).uniform(0, 360, len(TIMES)))
+    context = said(angles, np.where(spoken, 1.0, 0.02))
+    (gone,), (stays,) = context.lines(4.0, 5.0, 1), context.lines(4.0, 5.0, 1, held=False)
+    assert (2 * gone.cell, gone.rate) == (pytest.approx(170, abs=2), -32)  # held by nothing after it
+    assert stays.rate == 0
+    assert 186 <= 2 * stays.cell <= 250
+    (walks,) = said(-60 + 32 * TIMES).lines(4.0, 5.0, 1, held=False)  # who is heard in the block may move
+    assert walks.rate == 32
+
+
+def test_in_the_pause_at_the_end_of_a_real_conversation_nobody_new_is_heard(corpora: Path) -> None:
+    for path in sorted((corpora / "real/respeaker/a180e20_a225e35_a270e50/150cm").glob("*.flac")):
+        last = DirectionEstimator(array("respeaker4"), sources="auto", threads=1)(path).blocks[-1]
+        for one in last.directions:
+            assert min(turn(one.azimuth, azimuth) for azimuth in (180, 225, 270)) < 10
+
+
 def test_lines_end_at_the_ends_of_a_line_of_microphones() -> None:
     for angle in (0.0, 180.0):
         (line,) = said(np.full(len(TIMES), angle), name="linear:4:0.05").lines(2.0, 3.0, 1)
@@ -343,6 +362,9 @@ def test_one_who_walks_past_is_followed_by_the_blocks() -> None:
     steps = [sound(geometry, [(azimuth, 0.0)], 0.2, seed=3) for azimuth in 6.0 * np.arange(20)]  # 30 degrees a second
     blocks = estimate(geometry, np.concatenate(steps, axis=1)).blocks
     assert [block.directions[0].azimuth for block in blocks] == pytest.approx([12, 42, 72, 102], abs=4)
+    *_, last = estimate(geometry, np.concatenate(steps[:17], axis=1)).blocks
+    assert (last.start, last.end) == (3.0, pytest.approx(3.4))
+    assert last.directions[0].azimuth == pytest.approx(93, abs=4)  # the middle of what there is of it
 
 
 # Microphones and channels

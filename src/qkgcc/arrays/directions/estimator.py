@@ -61,6 +61,8 @@ FRAME_ERROR, SHARPNESS, USUAL_SPEED = 4.0, 2.0, 10.0
 BLOCK = 1.0
 """Seconds that one answer of a `DirectionBlock` is about."""
 
+_ROUNDING = 1e-6  # seconds
+
 
 class DirectionEstimator:
     """Directions from which sources are heard by an array, in its own coordinates (front, left, up).
@@ -162,13 +164,18 @@ class DirectionEstimator:
         others = itertools.takewhile(lambda peak: peak.share * summed.weight >= SURELY, found[1:])
         return summed.peaks(min(len(found), 1 + len(list(others))), least)
 
-    def peaks_along(self, summed: MapSum, context: Context, first: float, last: float) -> list[Peak]:
+    def peaks_along(
+        self, summed: MapSum, context: Context, first: float, last: float, *, whole: bool = True
+    ) -> list[Peak]:
         """The same of a block from `first` to `last` seconds, with the seconds around it.
 
         "auto" counts those of the block itself: who is silent in it is known from the seconds around it, too.
+
+        Args:
+            whole: False where the end of the recording cuts it short.
         """
         count = len(self.peaks(summed)) if self.sources == "auto" else int(self.sources)
-        lines = context.lines(first, last, count)
+        lines = context.lines(first, last, count, held=whole)
         total = sum(line.around for line in lines)
         return [
             Peak(*summed.placed(line.cell), line.share, probability(line.around, total - line.around)) for line in lines
@@ -430,10 +437,12 @@ class _Blocks:
     def _finish(self) -> None:
         estimator, summed = self._estimator, self._waiting.popleft()
         first, last = self._bounds()
+        whole = last <= self._end + _ROUNDING
+        last = last if whole else self._end
         if self._context is None:
             peaks = estimator.peaks(summed)
         else:
             self._context.forget(first - estimator.context)
-            peaks = estimator.peaks_along(summed, self._context, first, last)
+            peaks = estimator.peaks_along(summed, self._context, first, last, whole=whole)
         found = estimator.directions(peaks, summed)
         self._done.append(DirectionBlock(first, min(last, self._end), summed.frames, found))
