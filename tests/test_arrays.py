@@ -159,6 +159,9 @@ def test_what_an_array_cannot_tell_is_said(name: str, dimensions: int, cannot: s
         ("circular:8:0.1:2", "expected circular:COUNT"),
         ("circular:8:-0.1", "expected circular:COUNT"),
         ("tetrahedral:nan", "expected tetrahedral:EDGE"),
+        ("circular:8:inf", "expected circular:COUNT"),  # and no warning of NumPy before
+        ("circular:8:1e200", "are the units right"),
+        ("", "there is no array ''; there are respeaker4"),
         ("linear:4:", "expected linear:COUNT"),
         ("circular:8:1000", "are the units right"),
         ("nowhere.toml", "cannot read"),
@@ -170,6 +173,13 @@ def test_other_names_are_explained(name: str, message: str) -> None:
 
 
 # The command
+
+
+@pytest.mark.parametrize("speed", ["nan", "inf", "0"])
+def test_the_command_knows_which_speeds_sound_has(speed: str) -> None:
+    shown = CliRunner().invoke(app, ["array", "respeaker4", "--speed-of-sound", speed])
+    assert isinstance(shown.exception, InputError)
+    assert f"the speed of sound is {speed} m/s; expected 100 to 10000 m/s" in str(shown.exception)
 
 
 def test_the_command_shows_and_draws(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -371,6 +373,11 @@ def test_too_little_is_explained() -> None:
         refine(Geometry(CUBE[:2]), moments_of(CUBE[:2], walk("space", 1.5)))
     with pytest.raises(InputError, match="tolerance is 0 m"):
         refine(Geometry(CUBE), moments, tolerance=0)
+    with pytest.raises(InputError, match="tolerance is nan m"):
+        measure_moments(open_audio(np.zeros((8, RATE)), RATE), Geometry(CUBE), tolerance=float("nan"))
+    for height in (float("nan"), float("inf")):
+        with pytest.raises(InputError, match=f"the height is {height} m"):
+            refine(Geometry(CUBE), moments_of(CUBE, walk("level", 1.5)), height=height)
     with pytest.raises(InputError, match=r"2 channels; .* 8 microphones"):
         measure_moments(open_audio(np.zeros((2, RATE)), RATE), Geometry(CUBE))
 
@@ -432,6 +439,50 @@ def test_the_command_refines_a_spoken_walk(speech: Array, tmp_path: Path) -> Non
     assert np.abs(apart).max() < 0.01
     table = CliRunner().invoke(app, [*command, "--nearest", "1", "--offsets", "--end", "12", "--channels", "0,1,2,3,4"])
     assert "moments; delays miss by" in table.output
+
+
+@pytest.fixture
+def mute_walk(speech: Array, tmp_path: Path) -> Callable[..., Any]:
+    """The command on a walk in which some of six microphones are dead; their geometry is mine.toml."""
+    true = CUBE[[0, 1, 3, 5, 6, 7]]
+    write_geometry(displaced(true, 0.01), tmp_path / "mine.toml")
+    heard = spoken_walk(true, walk("space", 1.5, 44), speech).T / 2
+
+    def run(*dead: int) -> Any:
+        heard[:, dead] = 0
+        sf.write(tmp_path / "walk.wav", heard, RATE)
+        command = ["calibrate", "positions", str(tmp_path / "walk.wav"), "--array", str(tmp_path / "mine.toml")]
+        return CliRunner().invoke(app, [*command, "--nearest", "1", "--format", "json"])
+
+    return run
+
+
+def test_a_dead_microphone_is_said_once_and_the_others_are_refined(mute_walk: Any, tmp_path: Path) -> None:
+    shown = mute_walk(1)
+    assert shown.exit_code == 1  # something is not determined
+    assert shown.stderr.count("microphone 1 is silent") == 1
+    answer, given = json.loads(shown.stdout), read_geometry(tmp_path / "mine.toml")
+    assert [one["what"] for one in answer["unsolved"]] == ["where microphone 1 lies"]
+    np.testing.assert_allclose(answer["microphones"][1], given.microphones[1], atol=1e-6)
+    assert answer["moved"][1] == 0
+    true, refined = Geometry(CUBE[[0, 3, 5, 6, 7]]), Geometry(np.array(answer["microphones"])[[0, 2, 3, 4, 5]])
+    assert max(abs(refined.spacing(*pair) - true.spacing(*pair)) for pair in true.pairs) < 0.01
+
+
+def test_two_microphones_that_live_are_too_few_for_places(mute_walk: Any) -> None:
+    shown = mute_walk(0, 1, 3, 4)
+    assert isinstance(shown.exception, InputError)
+    assert "4 of the 6 microphones are silent (0, 1, 3, 4)" in str(shown.exception)
+
+
+def test_what_is_not_determined_is_of_the_microphones_that_live_by_their_numbers() -> None:
+    moments = moments_of(CUBE, np.tile([1.0, 1.0, 0.2], (60, 1)), wrong=0.0)  # a source that does not walk
+    weights = np.where([0 in pair for pair in moments.pairs], 0.0, moments.weights)
+    found = refine(displaced(CUBE), Moments(moments.times, moments.pairs, moments.delays, weights, dead=(0,)))
+    named = [re.findall(r"microphones? ([\d, ]*\d)", one.what) for one in found.unsolved]
+    assert named[-1] == ["0"]
+    assert not any("0" in part.split(", ") for one in named[:-1] for part in one)
+    assert all(one.shifts.shape[1:] == (8, 3) for one in found.unsolved)
 
 
 def test_a_written_geometry_reads_the_same(tmp_path: Path) -> None:
@@ -584,8 +635,11 @@ def test_the_command_explains_what_it_cannot_use(speech: Array, tmp_path: Path) 
     for name, samples in (("talk", speech[: 12 * RATE] / 20), ("silent", np.zeros(RATE)), ("empty", np.zeros(0))):
         sf.write(tmp_path / f"{name}.wav", samples, RATE)
 
+    def given(*names: str) -> list[str]:
+        return [str(tmp_path / f"{name}.wav") if name.isalpha() else name for name in names]
+
     def said(*names: str) -> str:
-        shown = CliRunner().invoke(app, ["calibrate", "offsets", *(str(tmp_path / f"{name}.wav") for name in names)])
+        shown = CliRunner().invoke(app, ["calibrate", "offsets", *given(*names)])
         assert shown.exit_code == 1
         assert isinstance(shown.exception, InputError)
         return str(shown.exception)
@@ -594,6 +648,7 @@ def test_the_command_explains_what_it_cannot_use(speech: Array, tmp_path: Path) 
     assert "is silent" in said("talk", "silent")
     assert "holds no samples" in said("talk", "empty")
     assert "does not exist" in said("talk", "missing")
+    assert "--distances 1,inf: expected numbers" in said("talk", "talk", "--distances", "1,inf")
 
 
 def test_noise_is_no_walk() -> None:

@@ -21,6 +21,7 @@ from qkgcc.arrays.directions.estimator import DirectionEstimator
 from qkgcc.arrays.directions.found import DirectionEstimate, described
 from qkgcc.arrays.directions.grids import Grid, angle_between, azimuth_elevation, unit_vectors
 from qkgcc.arrays.directions.maps import FrameMaps, MapSum
+from qkgcc.arrays.directions.stream import DirectionStream
 from qkgcc.arrays.evidence import ArrayEvidence, ArrayFrames, frames_of
 from qkgcc.audio import open_audio
 from qkgcc.cli import app, main
@@ -199,6 +200,16 @@ def test_two_sources_are_found_and_counted(name: str) -> None:
     assert len(estimate(name, x, sources=1).directions) == 1
 
 
+def test_sources_that_are_asked_for_and_not_found_are_said_once() -> None:
+    x = sound(array("respeaker4"), [(60.0, 0.0), (-70.0, 0.0)], 2.0)
+    answer = estimate("respeaker4", x, sources=16)
+    found = len(answer.directions)
+    assert answer.warnings == (f"fewer sources than the 16 asked for are found: {found} in the whole recording",)
+    assert estimate("respeaker4", x, sources=2).warnings == ()
+    assert estimate("respeaker4", 0 * x, sources=2).warnings == ()  # silence says it by itself
+    assert DirectionEstimator(array("respeaker4"), NETWORK, sources=16, threads=1)(x, 16000, track=True).warnings == ()
+
+
 def test_one_source_is_counted_as_one() -> None:
     assert len(estimate("respeaker4", sound(array("respeaker4"), [(40.0, 0.0)]), sources="auto").directions) == 1
 
@@ -270,6 +281,25 @@ def test_who_speaks_in_one_block_alone_is_the_source_of_that_block() -> None:
         assert 2 * line.cell % 360 == pytest.approx(azimuth, abs=2)
 
 
+def test_after_the_last_word_a_line_does_not_go_on_to_where_nobody_was_heard() -> None:
+    spoken = TIMES < 4  # from 250 to 186 degrees in the last two seconds, then a pause that says anything
+    angles = np.where(spoken, 250 - 32 * (TIMES - 2), np.random.default_rng(0).uniform(0, 360, len(TIMES)))
+    context = said(angles, np.where(spoken, 1.0, 0.02))
+    (gone,), (stays,) = context.lines(4.0, 5.0, 1), context.lines(4.0, 5.0, 1, held=False)
+    assert (2 * gone.cell, gone.rate) == (pytest.approx(170, abs=2), -32)  # held by nothing after it
+    assert stays.rate == 0
+    assert 186 <= 2 * stays.cell <= 250
+    (walks,) = said(-60 + 32 * TIMES).lines(4.0, 5.0, 1, held=False)  # who is heard in the block may move
+    assert walks.rate == 32
+
+
+def test_in_the_pause_at_the_end_of_a_real_conversation_nobody_new_is_heard(corpora: Path) -> None:
+    for path in sorted((corpora / "real/respeaker/a180e20_a225e35_a270e50/150cm").glob("*.flac")):
+        last = DirectionEstimator(array("respeaker4"), sources="auto", threads=1)(path).blocks[-1]
+        for one in last.directions:
+            assert min(turn(one.azimuth, azimuth) for azimuth in (180, 225, 270)) < 10
+
+
 def test_lines_end_at_the_ends_of_a_line_of_microphones() -> None:
     for angle in (0.0, 180.0):
         (line,) = said(np.full(len(TIMES), angle), name="linear:4:0.05").lines(2.0, 3.0, 1)
@@ -332,6 +362,9 @@ def test_one_who_walks_past_is_followed_by_the_blocks() -> None:
     steps = [sound(geometry, [(azimuth, 0.0)], 0.2, seed=3) for azimuth in 6.0 * np.arange(20)]  # 30 degrees a second
     blocks = estimate(geometry, np.concatenate(steps, axis=1)).blocks
     assert [block.directions[0].azimuth for block in blocks] == pytest.approx([12, 42, 72, 102], abs=4)
+    *_, last = estimate(geometry, np.concatenate(steps[:17], axis=1)).blocks
+    assert (last.start, last.end) == (3.0, pytest.approx(3.4))
+    assert last.directions[0].azimuth == pytest.approx(93, abs=4)  # the middle of what there is of it
 
 
 # Microphones and channels
@@ -379,7 +412,7 @@ def test_a_square_of_which_two_are_dead_answers_as_the_line_of_the_others(source
     answer = estimate(geometry, x, sources=sources)
     alone = estimate(Geometry(geometry.microphones[[0, 3]]), x[[0, 3]], sources=sources)
     assert answer.grid == "line"
-    assert len(answer.warnings) == 2
+    assert sum("is silent" in warning for warning in answer.warnings) == 2
     for ours, theirs in zip([answer, *answer.blocks], [alone, *alone.blocks], strict=True):
         for one, other in zip(ours.directions, theirs.directions, strict=True):
             assert (one.azimuth, one.cone, one.also) == (other.azimuth, other.cone, other.also)
@@ -492,6 +525,56 @@ def test_chosen_pairs_alone_count() -> None:
     )
 
 
+@pytest.mark.parametrize("pairs", [[(0, 3)], [(0, 3), (1, 2)]])  # one, or two that are parallel
+def test_pairs_of_a_square_along_one_line_answer_as_a_line(pairs: list[tuple[int, int]]) -> None:
+    geometry = array("respeaker4")
+    x = sound(geometry, [(110.0, 0.0)], 2.0)
+    answer = estimate(geometry, x, pairs=pairs)
+    assert answer.grid == "line"
+    assert "cone" in str(answer.cannot_tell)
+    for one in (answer.directions[0], *(block.directions[0] for block in answer.blocks)):
+        assert one.elevation is None
+        assert one.cone == pytest.approx(160, abs=6)  # microphone 3 is to the right of 0
+        assert sorted((one.azimuth, one.also[0][0])) == pytest.approx([70, 110], abs=6)
+        assert one.confidence <= 0.5
+    assert answer.confidence.max() <= 0.5  # of frames
+    live = DirectionStream(DirectionEstimator(geometry, NETWORK, pairs=pairs, threads=1), 16000).push(x)
+    assert (live.cone == answer.cone[: len(live.times)]).all()
+    assert (live.confidence == answer.confidence[: len(live.times)]).all()
+
+
+def test_pairs_of_a_tetrahedron_in_one_plane_name_the_mirror_image() -> None:
+    geometry = array("tetrahedral:0.1")
+    x = sound(geometry, [(110.0, 30.0)])
+    answer = estimate(geometry, x, pairs=[(0, 1), (0, 2), (1, 2)])  # on the floor
+    (one,) = answer.directions
+    assert "behind the plane of the pairs that count" in str(answer.cannot_tell)
+    assert turn(one.azimuth, 110) < 4
+    assert one.elevation > 0
+    assert one.also[0] == pytest.approx((one.azimuth, -one.elevation))
+    assert one.confidence <= 0.5
+    in_space = estimate(geometry, x, pairs=[(0, 1), (0, 2), (0, 3)])
+    assert in_space.cannot_tell is None
+    assert in_space.directions[0].also == ()
+
+
+def test_pairs_that_span_what_the_array_does_are_as_sure_as_it_is() -> None:
+    geometry = array("respeaker4")
+    (one,) = estimate(geometry, sound(geometry, [(110.0, 0.0)]), pairs=[(0, 1), (0, 3)]).directions
+    assert one.cone is None
+    assert one.confidence > 0.5
+
+
+def test_a_dead_microphone_leaves_a_line_of_the_pairs_that_count() -> None:
+    geometry = array("respeaker4")
+    x = sound(geometry, [(110.0, 0.0)])
+    x[1] = 0
+    (one,) = estimate(geometry, x, pairs=[(0, 1), (0, 3)]).directions  # the other three would be a plane
+    assert min(turn(azimuth, 110) for azimuth in (one.azimuth, one.also[0][0])) < 6
+    assert one.cone is not None
+    assert one.confidence <= 0.5
+
+
 # Blocks as they come
 
 
@@ -562,8 +645,10 @@ def test_angles_go_there_and_back() -> None:
         ("respeaker4", {"grid": "cube"}, "unknown grid 'cube'"),
         ("respeaker4", {"grid": "line"}, "is no line"),
         ("linear:4:0.05", {"grid": "circle"}, "is a line"),
+        ("respeaker4", {"grid": "circle", "pairs": [(0, 1)]}, "is a line with the pairs that were chosen"),
         ("respeaker4", {"distance": 0.01}, "lies within the array"),
         ("respeaker4", {"distance": [1.0, -1.0]}, "lies within the array"),
+        ("respeaker4", {"distance": [0.5, float("inf")]}, "expected finite numbers"),
         ("respeaker4", {"sources": 0}, "expected a whole number from 1 to 16, or auto"),
         ("respeaker4", {"sources": "many"}, "or auto"),
         ("respeaker4", {"sources": "auto", "method": "phat"}, "cannot tell how many"),
@@ -647,6 +732,12 @@ def test_the_command_shows_directions_and_what_the_array_cannot_tell(recording: 
         (["--array", "respeaker4", "--distance", "near"], "--distance near: expected numbers"),
         (["--array", "respeaker4", "--channels", "0,1,2,9"], "there is no channel 9"),
         (["--array", "respeaker4", "--channels", "0,1,2,2.5"], "expected whole numbers"),
+        (["--array", "respeaker4", "--channels", "inf,1,2,3"], "expected whole numbers"),
+        (["--array", "respeaker4", "--channels", "0,1,2,nan"], "expected whole numbers"),
+        (["--array", "respeaker4", "--distance", "0.5,inf"], "--distance 0.5,inf: expected numbers"),
+        (["--array", "respeaker4", "--distance", "nan"], "--distance nan: expected numbers"),
+        (["--array", "respeaker4", "--speed-of-sound", "nan"], "the speed of sound is nan m/s"),
+        (["--array", ""], "there is no array ''; there are respeaker4"),
         (["--array", "respeaker4", "--plot", "a.txt"], "the ending says the format"),
         (["--array", "respeaker4", "--pairs", "0:1"], "expected `all`, or pairs"),
     ],

@@ -777,7 +777,7 @@ class TestBadInput:
             (("--from", "FILE", "--channels", "0,7"), "sound.wav has channels 0 to 2; there is no channel 7"),
             (("--from", "FILE", "--channels", "0"), "--channels 0 names 1; 2 are needed"),
             (("--from", "FILE", "--channels", "1,1"), "--channels 1,1: every channel once"),
-            (("--from", "FILE", "--channels", "left,right"), "expected numbers from 0 on, such as 0,1"),
+            (("--from", "FILE", "--channels", "left,right"), "expected whole numbers from 0 on, such as 0,1"),
             (("--from", "nowhere.wav"), "nowhere.wav does not exist"),
             (("--from", "FILE", "--seconds", 0.05, "--speed", 0), "less than a frame"),
         ],
@@ -801,7 +801,19 @@ class TestBadInput:
     def test_silence(self, tmp_path: Path, listen: Any) -> None:
         path = written(tmp_path, np.zeros((4, 8000), np.float32))
         assert "are silent" in listen("--from", path, "--speed", 0, "-m", "phat").error
-        assert "there is no direction to find" in listen("--from", path, "--speed", 0, "--array", "respeaker4").error
+
+    def test_silence_of_an_array_is_an_answer_and_one_microphone_alone_a_fault(
+        self, tmp_path: Path, listen: Any
+    ) -> None:
+        path = written(tmp_path, np.zeros((4, 8000), np.float32))
+        said = listen("--from", path, "--speed", 0, "--array", "respeaker4", "-m", "phat")
+        assert said.code == 0  # as `locate` has it
+        assert said.error.count("silence, in which there is no direction to find") == 1
+        alone = np.zeros((4, 8000), np.float32)
+        alone[2] = sound(0.5)[0]
+        said = listen("--from", written(tmp_path, alone), "--speed", 0, "--array", "respeaker4", "-m", "phat")
+        assert said.code == 2
+        assert "nearly all of its channels are silent" in said.error
 
     def test_advice_is_what_can_be_done_here(self, tmp_path: Path, listen: Any) -> None:
         path = written(tmp_path, sound(0.5)[:1])

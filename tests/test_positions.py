@@ -205,6 +205,9 @@ def test_where_there_is_no_room_for_another_source_fewer_are_found(speech: Array
     answer = PositionEstimator(SIX, "phat", sources=16, volume=small)(heard(speech, SIX, TALKER), RATE)
     assert len(answer.positions) == 1
     np.testing.assert_allclose(answer.positions[0].place, TALKER, atol=0.02)
+    assert [w for w in answer.warnings if "sources" in w] == [
+        "fewer sources than the 16 asked for are found: 1 in the whole recording"
+    ]
 
 
 @pytest.mark.parametrize("method", ["general-small", "phat"])
@@ -341,6 +344,8 @@ def test_microphones_in_one_plane_leave_a_mirror_image() -> None:
         (SIX.microphones, {"volume": [[0, 1], [1, 0], [0, 1]]}, "the volume is not understood"),
         (SIX.microphones, {"volume": [[0, 500], [0, 1], [0, 1]]}, "are the units right"),
         (SIX.microphones, {"block": 0.0}, "block"),
+        (SIX.microphones, {"height": float("nan")}, "the height is nan m"),
+        (SIX.microphones, {"height": float("inf")}, "the height is inf m"),
     ],
 )
 def test_what_cannot_be_solved_is_said_before_anything_is_heard(
@@ -415,6 +420,8 @@ def test_the_command_writes_places(folder: Path) -> None:
         (("--position", "--context", "0"), "--context is for directions"),
         (("--position", "--sources", "two"), "expected a number such as 2, or auto"),
         (("--position", "--volume", "0,5,0,4"), "expected six numbers"),
+        (("--position", "--volume", "0,5,0,4,0,inf"), "--volume 0,5,0,4,0,inf: expected numbers"),
+        (("--position", "--height", "nan"), "the height is nan m"),
         (("--volume", "0,5,0,4,0,2.5"), "give --position as well"),
         (("--height", "1.4"), "give --position as well"),
     ],

@@ -271,7 +271,7 @@ def picked_channels(text: str | None, count: int) -> list[int]:
         return list(range(count))
     parts = text.replace(",", " ").split()
     if not parts or not all(part.isdecimal() for part in parts):
-        raise InputError(f"--channels {text}: expected numbers from 0 on, such as 0,1")
+        raise InputError(f"--channels {text}: expected whole numbers from 0 on, such as 0,1")
     chosen = [int(part) for part in parts]
     if len(chosen) != count:
         raise InputError(f"--channels {text} names {len(chosen)}; {count} are needed, in their order")

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -218,8 +218,7 @@ class ArrayEvidence:
                 f"the pairs {shown} are wider apart than the {trained:.1f} m {name} was trained on: PHAT there"
             )
         for microphone in np.flatnonzero(self._dead > NOTABLE * self._heard):
-            share = f"in {self._dead[microphone]} of {self._heard} frames"
-            found.append(f"microphone {microphone} is silent {share}: it is left out there")
+            found.append(silent_in(int(microphone), int(self._dead[microphone]), self._heard))
         return tuple(found)
 
     def _check_room(self) -> None:
@@ -247,8 +246,7 @@ class ArrayEvidence:
     def _judged(self, frames: Samples) -> ArrayFrames:
         """Shape: (T, M, n) -> T frames"""
         power = np.var(frames, axis=-1, dtype=np.float64)
-        floor = np.maximum(DEAD, FAINT * np.sqrt(np.median(power, axis=-1, keepdims=True)))
-        dead = np.sqrt(power) < floor
+        dead = dead_by(power)
         alive = np.maximum(1, (~dead).sum(axis=-1))
         level = np.sqrt(np.where(dead, 0.0, power).sum(axis=-1) / alive)
         heard = (level >= SILENCE) & (alive > 1)
@@ -378,6 +376,37 @@ def check_sources(sources: int | str, method: str | Path) -> None:
         raise InputError(f"sources is {sources!r}; expected a whole number from 1 to 16, or auto")
     if sources == "auto" and str(method) in CLASSICAL:
         raise InputError(f"{method} cannot tell how many sources there are: give their number, or take a network")
+
+
+def fewer_found(sources: int | str, whole: int, blocks: Sequence[int]) -> tuple[str, ...]:
+    """The sentence about sources that were asked for and not found, if any; silence is no news.
+
+    Args:
+        whole: how many were found in the whole recording.
+        blocks: how many in each block that is no silence.
+
+    >>> fewer_found(3, 2, [3, 2])
+    ('fewer sources than the 3 asked for are found: 2 in the whole recording',)
+    """
+    if sources == "auto" or not blocks:
+        return ()
+    lacking = sum(found < int(sources) for found in blocks)
+    if whole < int(sources):
+        return (f"fewer sources than the {sources} asked for are found: {whole} in the whole recording",)
+    if lacking:
+        return (f"fewer sources than the {sources} asked for are found in {lacking} of {len(blocks)} blocks",)
+    return ()
+
+
+def dead_by(power: Floats) -> Bools:
+    """Which microphones hold nothing: silence, a constant, or next to nothing against the others. Shape: (T, M)"""
+    floor = np.maximum(DEAD, FAINT * np.sqrt(np.median(power, axis=-1, keepdims=True)))
+    return np.asarray(np.sqrt(power) < floor)
+
+
+def silent_in(microphone: int, frames: int, heard: int) -> str:
+    """The sentence about a microphone that holds nothing in some of the frames that are heard."""
+    return f"microphone {microphone} is silent in {frames} of {heard} frames: it is left out there"
 
 
 def dead_in(dead: npt.NDArray[np.int64], heard: int) -> list[int]:

@@ -10,7 +10,11 @@ import numpy.typing as npt
 
 from qkgcc.errors import InputError
 
+HIGHEST = 10_000.0
+"""Metres above or below the origin of a geometry that a source may be at."""
+
 _SMALLEST, _LARGEST = 0.001, 100.0  # metres between two microphones; anything else is a slip in the units
+_FARTHEST = 1e9  # metres from the origin, beyond which distances between microphones are rounding errors
 _FLAT = 0.02  # of the largest extent: what is thinner is a line or a plane, however well it was measured
 
 Floats = npt.NDArray[np.float64]
@@ -37,6 +41,8 @@ class Geometry:
             )
         if not np.isfinite(positions).all():
             raise InputError("a microphone position is not a finite number")
+        if np.abs(positions).max() > _FARTHEST:
+            raise InputError(f"a microphone is {np.abs(positions).max():g} m from the origin: are the units right?")
         object.__setattr__(self, "microphones", positions)
         apart = np.linalg.norm(positions[:, None] - positions, axis=-1)
         np.fill_diagonal(apart, np.inf)
@@ -75,13 +81,23 @@ class Geometry:
         >>> Geometry(np.array([[0, 0, 0], [0.3, 0, 0], [0, 0.4, 0.0001]])).dimensions
         2
         """
-        extents: Floats = np.linalg.svd(self.microphones - self.microphones.mean(axis=0), compute_uv=False)
-        return int((extents > _FLAT * extents[0]).sum())
+        return spanned(self.microphones - self.microphones.mean(axis=0))
 
     @property
     def cannot_tell(self) -> str | None:
         """Which directions sound the same to this array; None: all differ."""
-        return {
-            1: "directions at the same angle to the line of the microphones (a cone around it)",
-            2: "a direction from its mirror image behind the plane of the microphones",
-        }.get(self.dimensions)
+        return not_told(self.dimensions, "the microphones")
+
+
+def spanned(vectors: Floats) -> int:
+    """1: all along one line, 2: in a plane, 3: neither; up to what is too thin to count. Shape: (N, 3)"""
+    extents = np.linalg.svd(vectors, compute_uv=False)
+    return int((extents > _FLAT * extents[0]).sum())
+
+
+def not_told(dimensions: int, what: str) -> str | None:
+    """Which directions sound the same to what lies on a line or in a plane; None: all differ."""
+    return {
+        1: f"directions at the same angle to the line of {what} (a cone around it)",
+        2: f"a direction from its mirror image behind the plane of {what}",
+    }.get(dimensions)

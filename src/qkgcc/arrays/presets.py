@@ -64,7 +64,7 @@ def array(name: str | Path) -> Geometry:
         return Geometry(FIXED[text](), text)
     if shape in SHAPES:
         return Geometry(_sized(text, shape, sizes), text)
-    if Path(text).suffix.lower() in (".toml", ".csv") or Path(text).exists():
+    if text and (Path(text).suffix.lower() in (".toml", ".csv") or Path(text).exists()):
         return read_geometry(text)
     forms = [*FIXED, *(form for form, _ in SHAPES.values())]
     raise InputError(f"there is no array {text!r}; there are {', '.join(forms)}, or give a TOML or CSV file")
@@ -75,7 +75,7 @@ def _sized(text: str, shape: str, sizes: list[str]) -> Floats:
     try:
         *counts, size = sizes
         numbers = [int(count) for count in counts]
-        if len(sizes) != form.count(":") or not all(2 <= n <= _MOST for n in numbers) or not float(size) > 0:
+        if len(sizes) != form.count(":") or not all(2 <= n <= _MOST for n in numbers) or not 0 < float(size) < math.inf:
             raise ValueError
         return make(*numbers, float(size))
     except ValueError:

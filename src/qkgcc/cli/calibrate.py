@@ -11,9 +11,10 @@ import typer
 from rich.table import Table
 
 from qkgcc.audio import Recording, open_audio
-from qkgcc.cli.options import ArrayChannels, SpeedOfSound, Temperature, sound_speed, with_channels
-from qkgcc.cli.tables import console, progress_bar
+from qkgcc.cli.options import ArrayChannels, SpeedOfSound, Temperature, numbers, sound_speed, with_channels
+from qkgcc.cli.tables import console, number, progress_bar
 from qkgcc.errors import InputError
+from qkgcc.results import rounded
 
 app = typer.Typer(
     help="Calibrate: offsets and drift of recorders, positions of microphones.",
@@ -64,7 +65,7 @@ def offsets(
     from qkgcc.arrays.calibration.synchronise import synchronise
 
     recordings, names = _recorders(files)
-    metres = None if distances is None else _numbers(distances)
+    metres = numbers("--distances", distances)
     with progress_bar() as bar:
         task = bar.add_task("comparing", total=1.0)
         answer = synchronise(
@@ -182,6 +183,8 @@ def positions(
             speed_of_sound=speed,
             progress=lambda share: bar.update(task, completed=share),
         )
+    for warning in moments.warnings:
+        typer.echo(f"warning: {file.name}: {warning}", err=True)
     found = refine(
         nominal, moments, tolerance=tolerance, height=height, nearest=nearest, offsets=offsets, speed_of_sound=speed
     )
@@ -192,7 +195,7 @@ def positions(
             "microphones": found.geometry.microphones.round(6).tolist(),
             "sd": found.sd.round(6).tolist(),
             "moved": found.moved.round(6).tolist(),
-            "offsets": None if found.offsets is None else found.offsets.round(9).tolist(),
+            "offsets": None if found.offsets is None else rounded(found.offsets, 9),
             "residual_before": found.before,
             "residual": found.residual,
             "moments": len(moments.times),
@@ -208,7 +211,7 @@ def positions(
             table.add_column(heading, justify="right")
         for channel, (place, sd) in enumerate(zip(found.geometry.microphones, found.sd, strict=True)):
             cells = [text for x, s in zip(place, sd, strict=True) for text in (f"{100 * x:z.2f}", f"{100 * s:.2f}")]
-            late = [] if found.offsets is None else [f"{1e6 * found.offsets[channel]:+.1f}"]
+            late = [] if found.offsets is None else [number(1e6 * found.offsets[channel], 1)]
             table.add_row(str(channel), *cells, f"{100 * found.moved[channel]:.2f}", *late)
         console().print(table)
         console().print(
@@ -236,10 +239,3 @@ def _recorders(files: list[Path]) -> tuple[list[Recording], list[str]]:
     channels = range(len(recording.channels))
     names = [f"{files[0].stem}-{channel}" for channel in channels]
     return [replace(recording.pick([n]), name=name) for n, name in enumerate(names)], names
-
-
-def _numbers(text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"the distances {text!r} are not understood; expected numbers such as 1.2,0.8") from None

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from qkgcc.audio import Recording, open_audio
 from qkgcc.cli.estimate import PLOT_SUFFIXES, expand, paused, plot_path, read_pairs
-from qkgcc.cli.options import SpeedOfSound, Temperature, sound_speed, source_count
+from qkgcc.cli.options import SpeedOfSound, Temperature, channel_numbers, numbers, sound_speed, source_count
 from qkgcc.cli.tables import console, progress_bar
 from qkgcc.errors import InputError
 from qkgcc.methods import DEFAULT
@@ -139,15 +139,13 @@ def locate(
                 raise InputError(f"{option} is for places: give --position as well")
         common |= {
             "grid": grid,
-            "distance": _numbers("--distance", distance),
+            "distance": numbers("--distance", distance),
             "pairs": None if pairs in (None, "all") else read_pairs(str(pairs)),
         }
         if context is not None:
             common["context"] = context
         locator = _directions(geometry, method, common, track=track, keep_maps=plot is not None, frames=frames)
-    chosen = _numbers("--channels", channels)
-    if chosen is not None and not all(one == int(one) for one in chosen):
-        raise InputError(f"--channels {channels}: expected whole numbers such as 1,2,3,4")
+    chosen = channel_numbers(channels)
     given = expand(files)
     taken: set[Path] = set()
     failed, header = 0, True
@@ -162,7 +160,7 @@ def locate(
             try:
                 recording = open_audio(source, start=start, end=end)
                 if chosen is not None:
-                    recording = recording.pick([int(one) for one in chosen], "record all microphones into one file")
+                    recording = recording.pick(chosen, "record all microphones into one file")
                 answer = locator.find(recording, show)
                 if plot is not None:
                     answer.plot(plot_path(plot, source if len(given) > 1 else None, None, taken))
@@ -238,18 +236,7 @@ def _volume(text: str | None) -> list[list[float]] | None:
     >>> _volume("0,5,0,4,0,2.5")
     [[0.0, 5.0], [0.0, 4.0], [0.0, 2.5]]
     """
-    numbers = _numbers("--volume", text)
-    if numbers is not None and len(numbers) != 6:
+    edges = numbers("--volume", text)
+    if edges is not None and len(edges) != 6:
         raise InputError(f"--volume {text}: expected six numbers, the lowest and highest front, left and up")
-    return None if numbers is None else [numbers[:2], numbers[2:4], numbers[4:]]
-
-
-def _numbers(option: str, text: str | None) -> list[float] | None:
-    """
-    >>> _numbers("--distance", "0.3, 1")
-    [0.3, 1.0]
-    """
-    try:
-        return None if text is None else [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"{option} {text}: expected numbers with commas between them, such as 1,2,3") from None
+    return None if edges is None else [edges[:2], edges[2:4], edges[4:]]

@@ -9,6 +9,7 @@ import typer
 from qkgcc.audio import Recording
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
+from qkgcc.estimate import check_range
 
 Spacing = Annotated[
     float | None, typer.Option(help="Metres between the microphones; limits the delays and gives angles.")
@@ -33,6 +34,8 @@ def sound_speed(speed: float | None, temperature: float | None) -> float:
     343.2
     """
     if temperature is None:
+        if speed is not None:
+            check_range("speed of sound", speed, 100, 10_000, "m/s")
         return SPEED_OF_SOUND if speed is None else speed
     if speed is not None:
         raise InputError("give --speed-of-sound or --temperature, not both")
@@ -43,11 +46,36 @@ def sound_speed(speed: float | None, temperature: float | None) -> float:
 
 def with_channels(recording: Recording, text: str | None, count: int | None) -> Recording:
     """The channels that `--channels 1,2,3,4` names, of which there have to be so many."""
+    chosen = channel_numbers(text, count)
+    return recording if chosen is None else recording.pick(chosen)
+
+
+def channel_numbers(text: str | None, count: int | None = None) -> list[int] | None:
+    """What `--channels 1,2,3,4` says; None: nothing.
+
+    >>> channel_numbers("3, 2")
+    [3, 2]
+    """
     if text is None:
-        return recording
+        return None
     from qkgcc.listening import picked_channels
 
-    return recording.pick(picked_channels(text, len(text.replace(",", " ").split()) if count is None else count))
+    return picked_channels(text, len(text.replace(",", " ").split()) if count is None else count)
+
+
+def numbers(option: str, text: str | None) -> list[float] | None:
+    """What an option with several numbers says, all of them finite.
+
+    >>> numbers("--distance", "0.3, 1")
+    [0.3, 1.0]
+    """
+    try:
+        found = None if text is None else [float(part) for part in text.split(",")]
+    except ValueError:
+        found = [math.nan]
+    if found is not None and not all(map(math.isfinite, found)):
+        raise InputError(f"{option} {text}: expected numbers with commas between them, such as 1.2,0.8")
+    return found
 
 
 def source_count(text: str) -> int | str:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from qkgcc.arrays.calibration.refine import TOLERANCE, Moments
-from qkgcc.arrays.evidence import wrong_channels
+from qkgcc.arrays.calibration.refine import TOLERANCE, Moments, check_tolerance
+from qkgcc.arrays.evidence import dead_by, dead_in, silent_in, wrong_channels
 from qkgcc.arrays.geometry import Floats, Geometry
-from qkgcc.audio import Recording
+from qkgcc.audio import Framer, Recording
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
-from qkgcc.estimate import DelayEstimator
+from qkgcc.estimate import NOTABLE, DelayEstimator
+from qkgcc.evidence import SILENCE
 from qkgcc.methods import CLASSICAL
 
 MOST = 300
@@ -36,16 +37,25 @@ def measure_moments(
 ) -> Moments:
     """Delays of each pair, weighted by their confidence, at the moments that are clearest.
 
+    A microphone that is dead in nearly all of the recording has no delays.
+
     Args:
         tolerance: metres by which the places may be off; delays up to four times that beyond the spacing are looked
             for.
         latest: seconds by which a channel may be late of its own.
     """
+    check_tolerance(tolerance)
     if len(recording.channels) != len(geometry):
         raise InputError(wrong_channels(recording.name, len(recording.channels), geometry))
-    delays, weights = [], []
+    dead, warnings = _dead_microphones(recording)
+    delays: list[Floats | None] = []
+    weights: list[Floats | None] = []
     times: Floats = np.empty(0)
     for count, (first, second) in enumerate(geometry.pairs):
+        if first in dead or second in dead:
+            delays.append(None)
+            weights.append(None)
+            continue
         reach = (geometry.spacing(first, second) + 4 * tolerance) / speed_of_sound + latest
         frame = _FRAME if str(method) in CLASSICAL else None
         estimator = DelayEstimator(method, max_delay=reach, frame=frame, hop=_FRAME / 2, threads=1)
@@ -56,11 +66,27 @@ def measure_moments(
         weights.append(np.where(known, answer.confidence, 0.0))
         if progress is not None:
             progress((count + 1) / len(geometry.pairs))
-    delay, weight = np.stack(delays, axis=1), np.stack(weights, axis=1)
+    nothing = np.zeros(len(times))
+    delay, weight = (np.stack([nothing if one is None else one for one in some], axis=1) for some in (delays, weights))
     chosen = [
         int(part[weight[part].sum(axis=1).argmax()])
         for part in np.array_split(np.arange(len(times)), MOST)
         if len(part)
     ]
     chosen = [moment for moment in chosen if weight[moment].any()]
-    return Moments(times[chosen], tuple(geometry.pairs), delay[chosen], weight[chosen])
+    return Moments(times[chosen], tuple(geometry.pairs), delay[chosen], weight[chosen], dead, warnings)
+
+
+def _dead_microphones(recording: Recording) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Those that are dead in nearly all frames, and a sentence about each that is so in more than a few."""
+    size = max(1, round(_FRAME * recording.sample_rate))
+    framer, heard = Framer(size, size), 0
+    dead = np.zeros(len(recording.channels), np.int64)
+    for block in recording.blocks():
+        for frames in framer.push(block):
+            power = np.var(frames, axis=-1, dtype=np.float64)
+            loud = np.sqrt(power.max(axis=-1)) >= SILENCE
+            heard += int(loud.sum())
+            dead += dead_by(power)[loud].sum(axis=0)
+    said = (silent_in(int(one), int(dead[one]), heard) for one in np.flatnonzero(dead > NOTABLE * heard))
+    return tuple(dead_in(dead, heard)), tuple(said)

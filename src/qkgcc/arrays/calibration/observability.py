@@ -7,6 +7,7 @@ an axis, where they all lie along one, or as a stretch of the array, or by the m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,18 +52,21 @@ def undetermined(information: Floats, places: Floats, limit: float) -> tuple[Flo
     return (vectors[:, weak].T @ rest).reshape(-1, *places.shape), 1 / np.sqrt(np.maximum(amount[weak], 1e-12))
 
 
-def unsolved(information: Floats, places: Floats, directions: Floats, height_known: bool) -> tuple[Unsolved, ...]:
+def unsolved(
+    information: Floats, places: Floats, directions: Floats, height_known: bool, numbers: Sequence[int]
+) -> tuple[Unsolved, ...]:
     """What the delays do not determine.
 
     Args:
         information: inverse of the covariance of the places, without anything trusted beforehand. Shape: (3 M, 3 M)
         directions: of the source at each moment. Shape: (B, 3)
+        numbers: what the microphones are called.
     """
     shifts, sds = undetermined(information, places, LIMIT)
     if not len(shifts):
         return ()
     found = []
-    for name, part, advice in _named(shifts, places, directions, height_known):
+    for name, part, advice in _named(shifts, places, directions, height_known, numbers):
         # Each shift belongs to the name that holds most of it.
         share = ((part.reshape(len(part), -1) @ shifts.reshape(len(shifts), -1).T) ** 2).sum(axis=0)
         sd = float(sds[share > 0.1].max()) if (share > 0.1).any() else float(sds.max())
@@ -70,14 +74,16 @@ def unsolved(information: Floats, places: Floats, directions: Floats, height_kno
     return tuple(found)
 
 
-def _named(shifts: Floats, places: Floats, directions: Floats, height_known: bool) -> list[tuple[str, Floats, str]]:
+def _named(
+    shifts: Floats, places: Floats, directions: Floats, height_known: bool, numbers: Sequence[int]
+) -> list[tuple[str, Floats, str]]:
     named: list[tuple[str, Floats, str]] = []
     left = shifts
     # Along one axis altogether: heights, most of all.
     for axis, _ in _by_size(left):
         along = _within(left, np.einsum("ij,x->ijx", np.eye(len(places)), axis))
         if len(along) >= max(1, len(places) - 3 - 1) and len(along):
-            who = _microphones(along)
+            who = _microphones(along, numbers)
             named.append((f"where {who} lie along {_called(axis)}", along, _advice_axis(axis, places, directions)))
             left = _without(left, along)
     if len(left):
@@ -95,7 +101,7 @@ def _named(shifts: Floats, places: Floats, directions: Floats, height_known: boo
         size = np.sqrt((left**2).sum(axis=0))
         most = np.argsort(-size.ravel())[: min(4, size.size)]
         parts = [
-            f"{AXES[i % 3]} of microphone {i // 3}" for i in most if size.ravel()[i] > 0.3 * size.max()
+            f"{AXES[i % 3]} of microphone {numbers[i // 3]}" for i in most if size.ravel()[i] > 0.3 * size.max()
         ]  # fmt: skip
         named.append(
             (
@@ -160,12 +166,12 @@ def _called(axis: Floats) -> str:
     return "(" + ", ".join(f"{value:.2f} {name}" for value, name in zip(axis, AXES, strict=True)) + ")"
 
 
-def _microphones(shifts: Floats) -> str:
+def _microphones(shifts: Floats, numbers: Sequence[int]) -> str:
     size = np.sqrt((shifts**2).sum(axis=(0, 2)))
     moving = np.flatnonzero(size > 0.3 * size.max())
     if len(moving) == shifts.shape[1]:
         return "the microphones"
-    return f"microphone{'s' if len(moving) > 1 else ''} " + ", ".join(map(str, moving))
+    return f"microphone{'s' if len(moving) > 1 else ''} " + ", ".join(str(numbers[int(i)]) for i in moving)
 
 
 def _advice_axis(axis: Floats, places: Floats, directions: Floats) -> str:

@@ -12,6 +12,7 @@ named: heights after a walk in the plane of the microphones, the size of a flat 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,9 +20,10 @@ import numpy.typing as npt
 
 from qkgcc.arrays.calibration.observability import LIMIT, Unsolved, rigid_motions, undetermined, unsolved
 from qkgcc.arrays.calibration.wavefronts import across, arrivals, derivatives, nearest_wavefronts
-from qkgcc.arrays.geometry import Geometry
+from qkgcc.arrays.geometry import HIGHEST, Geometry
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
+from qkgcc.estimate import check_range
 
 Floats = npt.NDArray[np.float64]
 
@@ -53,6 +55,16 @@ class Moments:
     """(B, P) seconds, positive = the first of the pair later."""
     weights: Floats
     """(B, P) 0: not known, 1: sure."""
+    dead: tuple[int, ...] = ()
+    """Microphones that hold nothing, of which there are no delays."""
+    warnings: tuple[str, ...] = ()
+    """What to know of the recording, one sentence each."""
+
+    def of(self, microphones: list[int]) -> Moments:
+        """Those of the pairs of some microphones, numbered anew."""
+        kept = [n for n, (i, j) in enumerate(self.pairs) if i in microphones and j in microphones]
+        pairs = tuple((microphones.index(i), microphones.index(j)) for i, j in (self.pairs[n] for n in kept))
+        return Moments(self.times, pairs, self.delays[:, kept], self.weights[:, kept])
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +78,7 @@ class Refined:
     moved: Floats
     """(M,) metres from the nominal places."""
     offsets: Floats | None
-    """(M,) seconds by which each channel is late, their mean 0, where they were asked for."""
+    """(M,) seconds by which each channel is late, their mean 0, where they were asked for; NaN: it is dead."""
     unsolved: tuple[Unsolved, ...]
     """Shifts that the walk does not determine; none: all within a centimetre (two standard deviations)."""
     residual: float
@@ -81,6 +93,10 @@ class Refined:
     """Share of the delays that the fit goes through."""
 
 
+def check_tolerance(tolerance: float) -> None:
+    check_range("tolerance", tolerance, 1e-4, 10, "m")
+
+
 def refine(
     nominal: Geometry,
     moments: Moments,
@@ -91,7 +107,7 @@ def refine(
     offsets: bool = False,
     speed_of_sound: float = SPEED_OF_SOUND,
 ) -> Refined:
-    """Fit microphone places to the delays of a walk.
+    """Fit microphone places to the delays of a walk. Those of dead microphones stay, and are named as not determined.
 
     Args:
         tolerance: metres by which the nominal places may be off (a standard deviation).
@@ -102,10 +118,19 @@ def refine(
     count = len(nominal)
     if count < 3:
         raise InputError(f"the geometry has {count} microphones; their places can be refined from 3 on")
-    if not 1e-4 <= tolerance <= 10:
-        raise InputError(f"the tolerance is {tolerance:g} m; expected 0.0001 to 10")
+    living = [i for i in range(count) if i not in moments.dead]
+    if len(living) < 3 and moments.dead:
+        raise InputError(
+            f"{len(moments.dead)} of the {count} microphones are silent ({', '.join(map(str, moments.dead))}); places "
+            "can be refined from 3 on that are not: check their cables and channels"
+        )
+    check_tolerance(tolerance)
     if not 0.01 <= nearest <= 100:
         raise InputError(f"the source kept {nearest:g} m; expected 0.01 to 100")
+    if height is not None:
+        check_range("height", height, -HIGHEST, HIGHEST, "m")
+    given, nominal = nominal, Geometry(nominal.microphones[living], nominal.name) if moments.dead else nominal
+    moments, dead, count = moments.of(living) if moments.dead else moments, moments.dead, len(living)
     known = (moments.weights > 0).sum(axis=1) >= count - 1
     if known.sum() < _FEWEST:
         raise InputError(
@@ -158,8 +183,8 @@ def refine(
     sd = np.sqrt(np.clip(np.diag(free @ covariance @ free), 0, None)).reshape(count, 3)
     with np.errstate(divide="ignore"):
         distances = np.where(fit.nearness > 0.02, 1 / fit.nearness, np.inf)
-    lost = unsolved(information, places, directions, height is not None)
-    return Refined(
+    lost = unsolved(information, places, directions, height is not None, living)
+    found = Refined(
         geometry=Geometry(places + middle, nominal.name),
         sd=sd,
         moved=np.linalg.norm(places - start, axis=1),
@@ -171,6 +196,32 @@ def refine(
         distances=distances,
         used=float((fit.robust() > 0.5)[fit.weights > 0].mean()),
     )
+    return _with_dead(found, given, dead, living, tolerance) if dead else found
+
+
+def _with_dead(found: Refined, given: Geometry, dead: tuple[int, ...], living: list[int], tolerance: float) -> Refined:
+    """The same with the dead microphones, which are where they were given, and as uncertain."""
+    places, sd, moved = given.microphones.copy(), np.full((len(given), 3), tolerance), np.zeros(len(given))
+    places[living], sd[living], moved[living] = found.geometry.microphones, found.sd, found.moved
+    offsets = None
+    if found.offsets is not None:
+        offsets = np.full(len(given), np.nan)
+        offsets[living] = found.offsets
+    lost = []
+    for one in found.unsolved:
+        shifts = np.zeros((len(one.shifts), len(given), 3))
+        shifts[:, living] = one.shifts
+        lost.append(replace(one, shifts=shifts))
+    for microphone in dead:
+        shifts = np.zeros((3, len(given), 3))
+        shifts[:, microphone] = np.eye(3)
+        lost.append(
+            Unsolved(
+                f"where microphone {microphone} lies", math.inf, "it is silent: mend it, and walk once more", shifts
+            )
+        )
+    geometry = Geometry(places, given.name)
+    return replace(found, geometry=geometry, sd=sd, moved=moved, offsets=offsets, unsolved=tuple(lost))
 
 
 class _Fit:

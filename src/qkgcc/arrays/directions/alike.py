@@ -6,7 +6,8 @@
 | in a plane  | the mirror image behind the plane                                                     |
 | in space    | nothing                                                                               |
 
-The microphones that count are those that live: a square of which two are dead is a line.
+The microphones that count are those that live: a square of which two are dead is a line. And of these, the pairs that
+were chosen: delays tell a far direction along the baselines of pairs only, so that one pair of a square is a line, too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.arrays.geometry import Geometry
+from qkgcc.arrays.delays import Pairs
+from qkgcc.arrays.geometry import Geometry, not_told, spanned
 from qkgcc.arrays.tracks.rttm import Angles
 
 HALF = 0.5
@@ -33,10 +35,29 @@ class Ambiguity:
     """1: they are on a line, 2: in a plane, 3: in space."""
     axis: Floats | None
     """(3,) along a line, from its first microphone on; across a plane, upwards or else to the front; None in space."""
+    most: float = 1.0
+    """Probability that a direction may have: `HALF` where the whole array would tell two apart that these do not."""
+    what: str = "the microphones"
+    """That are on a line, or in a plane."""
 
     @classmethod
-    def of(cls, geometry: Geometry) -> Ambiguity:
-        return cls(geometry.dimensions, _axis(geometry))
+    def of(cls, geometry: Geometry, pairs: Pairs | None = None) -> Ambiguity:
+        """Of all microphones, or of the baselines of some pairs; a line of these leads as their first pair does."""
+        places, all_of_them = geometry.microphones, geometry.dimensions
+        whole = cls(all_of_them, _axis(places - places.mean(axis=0), all_of_them, places[-1] - places[0]))
+        if pairs is None:
+            return whole
+        lower, higher = np.sort(np.array(pairs), axis=1).T
+        baselines = places[higher] - places[lower]
+        dimensions = spanned(baselines)
+        if dimensions >= all_of_them:
+            return whole
+        return cls(dimensions, _axis(baselines, dimensions, baselines[0]), HALF, "the pairs that count")
+
+    @property
+    def cannot_tell(self) -> str | None:
+        """Which directions sound the same; None: all differ."""
+        return not_told(self.dimensions, self.what)
 
     def mirrors(self, direction: Floats) -> list[Floats]:
         """Other directions that sound the same: one behind the plane, or of a line the one on the other side of it.
@@ -92,14 +113,13 @@ def _degrees(direction: Floats) -> tuple[float, float]:
     return float(np.degrees(np.arctan2(left, front))), float(np.degrees(np.arctan2(up, np.hypot(front, left))))
 
 
-def _axis(geometry: Geometry) -> Floats | None:
-    """Along a line, from its first microphone on; across a plane, upwards or else to the front; None in space."""
-    if geometry.dimensions == 3:
+def _axis(vectors: Floats, dimensions: int, leading: Floats) -> Floats | None:
+    """Along a line, to where one of its vectors leads; across a plane, upwards or else to the front; None in space."""
+    if dimensions == 3:
         return None
-    _, _, axes = np.linalg.svd(geometry.microphones - geometry.microphones.mean(axis=0))
-    if geometry.dimensions == 1:
-        axis = axes[0]
-        return np.asarray(axis if (geometry.microphones[-1] - geometry.microphones[0]) @ axis > 0 else -axis)
+    _, _, axes = np.linalg.svd(vectors)
+    if dimensions == 1:
+        return np.asarray(axes[0] if leading @ axes[0] > 0 else -axes[0])
     axis = np.where(np.abs(axes[2]) < 1e-9, 0.0, axes[2])
-    leading = axis[2] if abs(axis[2]) > 0.1 else axis[0] if abs(axis[0]) > 0.1 else axis[1]
-    return np.asarray(axis if leading > 0 else -axis)
+    upwards = axis[2] if abs(axis[2]) > 0.1 else axis[0] if abs(axis[0]) > 0.1 else axis[1]
+    return np.asarray(axis if upwards > 0 else -axis)

@@ -11,6 +11,9 @@ and by their distance from the block. They are found one after the other, each f
 it, then each anew against all others. Without that exclusion a line that crosses the places of two talkers, of each for
 a while, would be as good as a talker; and a histogram of the same seconds smears whoever walks.
 
+A line that moves is held by what is heard after a block. The last block, where the end of the recording cuts it short,
+has nothing after it: there, a line that its own frames do not speak for stands, lest it goes on to where nobody is.
+
 A line is followed along cells, so this is for the grids circle and line; blocks of a sphere answer for themselves.
 """
 
@@ -68,6 +71,7 @@ class Context:
     def __init__(self, grid: Grid, seconds: float) -> None:
         self.seconds = seconds
         self._wraps, self._cells, self.step = grid.kind == "circle", len(grid.cells), STEP[grid.kind]
+        self._chance = grid.chance(NEAR)
         self._kept: deque[tuple[Floats, Floats, Floats]] = deque()
 
     def add(self, times: Floats, found: FrameMaps) -> None:
@@ -79,8 +83,12 @@ class Context:
         while self._kept and self._kept[0][0][-1] < before:
             self._kept.popleft()
 
-    def lines(self, first: float, last: float, count: int) -> list[Line]:
-        """Up to so many sources of a block from `first` to `last` seconds, those with the most frames in it first."""
+    def lines(self, first: float, last: float, count: int, *, held: bool = True) -> list[Line]:
+        """Up to so many sources of a block from `first` to `last` seconds, those with the most frames in it first.
+
+        Args:
+            held: whether lines may move that its own frames speak for no more than chance would have it.
+        """
         if not self._kept or not count:
             return []
         times, weights, cells = (np.concatenate(part) for part in zip(*self._kept, strict=True))
@@ -100,6 +108,9 @@ class Context:
             found.append(line)
         for number in list(range(len(found))) * (_SWEEPS if len(found) > 1 else 0):
             found[number] = frames.best(found[:number] + found[number + 1 :]) or found[number]
+        for number, line in enumerate(found):
+            if not held and line[1] and frames.shares(line)[0] < self._chance:
+                found[number] = frames.best(found[:number] + found[number + 1 :], still=True) or line
         own = frames.own(found)
         lines = [Line(*line, *frames.shares(line), some) for line, some in zip(found, own, strict=True)]
         return sorted(lines, key=lambda line: -line.frames)
@@ -158,15 +169,17 @@ class _Frames:
         rows = (number + 1) * np.arange(len(times))[:, None]
         self._ways = [rows + context.along(start + context.turns(rate, times)[:, None]) for rate in RATES]
 
-    def best(self, others: list[tuple[float, float]]) -> tuple[float, float] | None:
-        """The line that adds most to some: its cell in the middle of the block, and its rate."""
+    def best(self, others: list[tuple[float, float]], *, still: bool = False) -> tuple[float, float] | None:
+        """The line that adds most to some: its cell in the middle of the block, and its rate. `still`: if it stands."""
         context = self._context
+        tried = [number for number, rate in enumerate(RATES) if not (still and rate)]
+        rates = RATES[tried]
         explained = np.ones(len(self._times))
         for line in others:
             explained += self._likelier[np.arange(len(self._times)), self._way(line)]
         gains = np.log1p(self._likelier / explained[:, None]).ravel()
-        added = np.stack([self._counts @ gains[way] for way in self._ways])
-        value = added * (1 - STANDING * np.abs(RATES)[:, None] / np.abs(RATES).max())
+        added = np.stack([self._counts @ gains[self._ways[number]] for number in tried])
+        value = added * (1 - STANDING * np.abs(rates)[:, None] / np.abs(RATES).max())
         top = value.max(axis=0)
         number, ended = np.arange(len(top)), np.append(top, -np.inf)
         peak = (top >= ended[context.along(number - 1)]) & (top >= ended[context.along(number + 1)])
@@ -178,11 +191,11 @@ class _Frames:
         rate = int(value[:, cell].argmax())
         sides = context.along(np.array([cell - 1, cell + 1]))
         if sides.max() == len(top):
-            return float(cell), float(RATES[rate])
+            return float(cell), float(rates[rate])
         below, above = added[rate, sides]
         bend = 2 * added[rate, cell] - below - above
         offset = np.clip((above - below) / (2 * bend), -0.5, 0.5) if bend > 0 else 0.0
-        return cell + float(offset), float(RATES[rate])
+        return cell + float(offset), float(rates[rate])
 
     def shares(self, line: tuple[float, float]) -> tuple[float, float]:
         """What is said within `NEAR` degrees of a line: of all in the block, and of all around it."""

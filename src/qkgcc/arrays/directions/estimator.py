@@ -14,15 +14,15 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from qkgcc.arrays.delays import Pairs
-from qkgcc.arrays.directions.alike import Ambiguity
+from qkgcc.arrays.directions.alike import HALF, Ambiguity
 from qkgcc.arrays.directions.context import CONTEXT, LONGEST, Context
-from qkgcc.arrays.directions.found import Direction, DirectionBlock, DirectionEstimate, half, halved
+from qkgcc.arrays.directions.found import Direction, DirectionBlock, DirectionEstimate
 from qkgcc.arrays.directions.grids import Floats, Grid, angle_between, azimuth_elevation
 from qkgcc.arrays.directions.maps import NEAR, SEPARATION, DirectionMaps, FrameMaps, MapSum, Peak, probability
 from qkgcc.arrays.evidence import (
@@ -33,6 +33,7 @@ from qkgcc.arrays.evidence import (
     check_sources,
     checked_pairs,
     dead_in,
+    fewer_found,
     frames_of,
     wrong_channels,
 )
@@ -60,6 +61,8 @@ FRAME_ERROR, SHARPNESS, USUAL_SPEED = 4.0, 2.0, 10.0
 BLOCK = 1.0
 """Seconds that one answer of a `DirectionBlock` is about."""
 
+_ROUNDING = 1e-6  # seconds
+
 
 class DirectionEstimator:
     """Directions from which sources are heard by an array, in its own coordinates (front, left, up).
@@ -79,7 +82,8 @@ class DirectionEstimator:
         block: seconds that one block's answer is about.
         context: seconds before and after a block that are heard with it, see `directions.context`; 0: each block for
             itself, as are those of more than `LONGEST` seconds, of a sphere, and of classical methods.
-        pairs: of microphones that count; by default all.
+        pairs: of microphones that count; by default all. What their baselines span is all that is known: one pair of a
+            square is a line, three pairs of the same face of a tetrahedron are a plane.
         threads: that share the frames, where the method is a network; by default one for each core.
         speed_of_sound: metres per second.
 
@@ -114,14 +118,17 @@ class DirectionEstimator:
         self.most = sources if isinstance(sources, int) else None
         """Sources that are followed at any moment, at most; None: all."""
         self._distances = (math.inf,) if distance is None else tuple(np.atleast_1d(np.asarray(distance, np.float64)))
+        if distance is not None and not np.isfinite(self._distances).all():
+            raise InputError(f"the distance is {distance} m; expected finite numbers: without it they are far away")
         self.geometry, self.method, self.block = geometry, str(method), block
-        self.grid = Grid.of(geometry, grid, self._distances)
+        pairs = None if pairs is None else checked_pairs(geometry, pairs)
+        self.grid = Grid.of(geometry, grid, self._distances, pairs)
         alone = self.method in CLASSICAL or self.grid.kind == "sphere" or block > LONGEST
         self.context = 0.0 if alone else context
         self._options: dict[str, Any] = {
             "frame": frame,
             "hop": hop,
-            "pairs": checked_pairs(geometry, pairs),
+            "pairs": pairs,
             "speed_of_sound": speed_of_sound,
         }
         self._loaded = self.method if self.method in CLASSICAL else array_network(method, threads)
@@ -157,13 +164,18 @@ class DirectionEstimator:
         others = itertools.takewhile(lambda peak: peak.share * summed.weight >= SURELY, found[1:])
         return summed.peaks(min(len(found), 1 + len(list(others))), least)
 
-    def peaks_along(self, summed: MapSum, context: Context, first: float, last: float) -> list[Peak]:
+    def peaks_along(
+        self, summed: MapSum, context: Context, first: float, last: float, *, whole: bool = True
+    ) -> list[Peak]:
         """The same of a block from `first` to `last` seconds, with the seconds around it.
 
         "auto" counts those of the block itself: who is silent in it is known from the seconds around it, too.
+
+        Args:
+            whole: False where the end of the recording cuts it short.
         """
         count = len(self.peaks(summed)) if self.sources == "auto" else int(self.sources)
-        lines = context.lines(first, last, count)
+        lines = context.lines(first, last, count, held=whole)
         total = sum(line.around for line in lines)
         return [
             Peak(*summed.placed(line.cell), line.share, probability(line.around, total - line.around)) for line in lines
@@ -214,11 +226,11 @@ class DirectionEstimator:
         if fewer is not None:
             living, alone = fewer
             found_alone = alone(recording.pick(living), progress=progress, keep_maps=keep_maps, track=track)
-            return halved(dataclasses.replace(found_alone, warnings=evidence.warnings))
+            return self._remarked(dataclasses.replace(found_alone, warnings=evidence.warnings))
         times, directions, distances, confidence, level = (np.concatenate(part) for part in zip(*rows, strict=True))
         azimuth, elevation = azimuth_elevation(directions)
         line = self.grid.kind == "line"
-        return DirectionEstimate(
+        answer = DirectionEstimate(
             source=recording.name,
             method=self.method,
             array=self.geometry.name,
@@ -242,23 +254,31 @@ class DirectionEstimator:
             tracks=None if following is None else tuple(following.finished()),
             warnings=evidence.warnings,
         )
+        return self._remarked(answer)
+
+    def _remarked(self, answer: DirectionEstimate) -> DirectionEstimate:
+        """With a word on sources that were asked for and not found; those that are followed are at most so many."""
+        if answer.tracks is not None:
+            return answer
+        blocks = [len(block.directions) for block in answer.blocks if block.frames]
+        fewer = fewer_found(self.sources, len(answer.directions), blocks)
+        return dataclasses.replace(answer, warnings=(*answer.warnings, *fewer))
 
     def directions(self, peaks: Sequence[Peak], summed: MapSum) -> tuple[Direction, ...]:
         """Peaks of some frames as they are answered: with the directions that sound the same to who lives in these.
 
         Where fewer microphones live than the grid is made for, two of its peaks may be one source.
         """
-        living = self._living(dead_in(summed.dead, summed.frames))
-        alike = self.grid.ambiguity if living is None else Ambiguity.of(living)
-        if alike.dimensions == self.grid.ambiguity.dimensions:
-            return tuple(self.direction(peak, self.grid.ambiguity) for peak in peaks)
+        alike = self._alike(dead_in(summed.dead, summed.frames))
+        if alike is self.grid.ambiguity:
+            return tuple(self.direction(peak, alike) for peak in peaks)
         found: list[Peak] = []
         for peak in peaks:
             here = peak._replace(direction=alike.beside(peak.direction)) if alike.dimensions == 1 else peak
             same = [one for other in found for one in (other.direction, *alike.mirrors(other.direction))]
             if all(self.grid.between(here.direction, one) >= SEPARATION / 2 for one in same):
                 found.append(here)
-        return tuple(half(self.direction(peak, alike), self.posterior) for peak in found)
+        return tuple(self.direction(peak, alike) for peak in found)
 
     def direction(self, peak: Peak, alike: Ambiguity) -> Direction:
         """A peak as it is answered: with the directions that sound the same."""
@@ -269,7 +289,7 @@ class DirectionEstimator:
             elevation=None if alike.dimensions == 1 else elevation,
             cone=alike.cone(peak.direction),
             distance=None if math.isinf(peak.distance) else peak.distance,
-            confidence=peak.confidence,
+            confidence=min(peak.confidence, alike.most) if self.posterior else peak.confidence,
             share=peak.share,
             also=tuple((float(a), float(e)) for a, e in also),
         )
@@ -281,31 +301,40 @@ class DirectionEstimator:
 
     def cannot_tell(self, dead: Sequence[int]) -> str | None:
         """Which directions sound the same to the microphones that live: a triangle of which one is dead is a line."""
-        living = self._living(dead)
-        return (self.geometry if living is None else living).cannot_tell
+        return self._alike(dead).cannot_tell
 
-    def _living(self, dead: Sequence[int]) -> Geometry | None:
-        """The microphones without the dead ones; None: none is dead, or all but one are."""
-        living = [i for i in range(len(self.geometry)) if i not in dead]
-        if len(living) < 2 or not dead:
+    def _alike(self, dead: Sequence[int]) -> Ambiguity:
+        """What sounds the same to those that live; the grid's own where that is no more than it is to all of them."""
+        living = self._living(dead)
+        alike = self.grid.ambiguity if living is None else Ambiguity.of(living.geometry, living.pairs)
+        less = alike.dimensions < self.grid.ambiguity.dimensions
+        return dataclasses.replace(alike, most=HALF) if less else self.grid.ambiguity
+
+    def _living(self, dead: Sequence[int]) -> _Living | None:
+        """The microphones without the dead ones; None: none is dead, or no pair that counts is left."""
+        kept = [i for i in range(len(self.geometry)) if i not in dead]
+        if len(kept) < 2 or not dead:
             return None
-        return Geometry(self.geometry.microphones[living], self.geometry.name)
+        pairs = self._options["pairs"]
+        if pairs is not None:
+            pairs = [(kept.index(i), kept.index(j)) for i, j in pairs if i in kept and j in kept]
+            if not pairs:
+                return None
+        return _Living(kept, Geometry(self.geometry.microphones[kept], self.geometry.name), pairs)
 
     def _of_living(self, dead: Sequence[int]) -> tuple[list[int], DirectionEstimator] | None:
         """Those that live, and an estimator for them, where they tell less than all of them would.
 
         A square of which two are dead is a line: its grid has one place for all that sounds the same.
         """
-        living = self._living(dead)
-        if living is None or living.dimensions == self.geometry.dimensions:
+        living, alike = self._living(dead), self._alike(dead)
+        if living is None or alike is self.grid.ambiguity:
             return None
-        kept = [i for i in range(len(self.geometry)) if i not in dead]
-        pairs = [(kept.index(i), kept.index(j)) for i, j in self._options["pairs"] if i in kept and j in kept]
-        if not pairs:
-            return None
+        kept, geometry, pairs = living
         alone = copy.copy(self)
-        alone.geometry, alone._options = living, self._options | {"pairs": pairs}
-        alone.grid = Grid.of(living, None if living.dimensions == 1 else self.grid.kind, self._distances)
+        alone.geometry, alone._options = geometry, self._options | {"pairs": pairs}
+        grid = Grid.of(geometry, None if alike.dimensions == 1 else self.grid.kind, self._distances, pairs)
+        alone.grid = dataclasses.replace(grid, ambiguity=alike)
         return kept, alone
 
     def _opened(
@@ -326,6 +355,16 @@ class DirectionEstimator:
         if len(recording.channels) != len(self.geometry):
             raise InputError(wrong_channels(recording.name, len(recording.channels), self.geometry))
         return recording
+
+
+class _Living(NamedTuple):
+    """Microphones that live."""
+
+    kept: list[int]
+    """Their numbers among all."""
+    geometry: Geometry
+    pairs: list[tuple[int, int]] | None
+    """Those that count, by their numbers among themselves; None: all."""
 
 
 def followed(tracker: Tracker, frames: ArrayFrames, found: FrameMaps) -> list[list[Track]]:
@@ -398,10 +437,12 @@ class _Blocks:
     def _finish(self) -> None:
         estimator, summed = self._estimator, self._waiting.popleft()
         first, last = self._bounds()
+        whole = last <= self._end + _ROUNDING
+        last = last if whole else self._end
         if self._context is None:
             peaks = estimator.peaks(summed)
         else:
             self._context.forget(first - estimator.context)
-            peaks = estimator.peaks_along(summed, self._context, first, last)
+            peaks = estimator.peaks_along(summed, self._context, first, last, whole=whole)
         found = estimator.directions(peaks, summed)
         self._done.append(DirectionBlock(first, min(last, self._end), summed.frames, found))

@@ -7,14 +7,14 @@ import csv
 import io
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.arrays.directions.alike import HALF, IN_SPACE, Ambiguity
+from qkgcc.arrays.directions.alike import IN_SPACE, Ambiguity
 from qkgcc.arrays.tracks.rttm import COLUMNS, Angles, Segment, rows, rttm, segments
 from qkgcc.arrays.tracks.smoothing import Trajectory
 from qkgcc.files import write_whole
@@ -41,8 +41,9 @@ class Direction:
     confidence: float
     """Probability that a source is within 10 degrees of it (of an azimuth, on a circle): calibrated for blocks of 1 s
     in simulated rooms with talkers, flat arrays and a network (`maps.probability`). Elsewhere, as of a whole recording,
-    it ranks. An array on a line is sure of the `cone`; where dead microphones leave two directions, each has at most
-    0.5. Of classical methods: the mean correlation of the pairs there, which is no probability at all."""
+    it ranks. An array on a line is sure of the `cone`; where dead microphones or the pairs that were chosen leave two
+    directions that the array would tell apart, each has at most 0.5. Of classical methods: the mean correlation of the
+    pairs there, which is no probability at all."""
     share: float
     """Of all that the frames say, what lies within 10 degrees of it: with several sources, roughly who prevailed how
     often."""
@@ -176,25 +177,6 @@ class DirectionEstimate:
     def __str__(self) -> str:
         found = "; ".join(described(one) for one in self.directions) or "silence"
         return f"{self.source}: {found}, by {self.method}"
-
-
-def half(direction: Direction, posterior: bool = True) -> Direction:
-    """One of two that the microphones do not tell apart; what is no probability stays."""
-    return replace(direction, confidence=min(direction.confidence, HALF)) if posterior else direction
-
-
-def halved(estimate: DirectionEstimate) -> DirectionEstimate:
-    """The same where every direction is one of two."""
-    posterior = estimate.kind == "posterior"
-    return replace(
-        estimate,
-        directions=tuple(half(one, posterior) for one in estimate.directions),
-        blocks=tuple(
-            replace(block, directions=tuple(half(one, posterior) for one in block.directions))
-            for block in estimate.blocks
-        ),
-        confidence=np.minimum(estimate.confidence, HALF) if posterior else estimate.confidence,
-    )
 
 
 def described(direction: Direction) -> str:

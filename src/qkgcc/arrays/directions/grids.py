@@ -7,6 +7,7 @@
 | in space        | `sphere` | a direction              | itself                                    |
 
 each at every distance that is tried. What sounds the same to an array is tried once; `Grid.mirrors` are the others.
+Where pairs are chosen, what their baselines span is the array: a pair of a square is a line.
 Azimuths are degrees counterclockwise from the front, elevations degrees up, both from the middle of the microphones.
 """
 
@@ -81,18 +82,27 @@ class Grid:
     """(C,) the sector of each cell: evidence for a refined direction is kept by sector."""
 
     @classmethod
-    def of(cls, geometry: Geometry, kind: str | None = None, distances: Sequence[float] = (math.inf,)) -> Grid:
+    def of(
+        cls,
+        geometry: Geometry,
+        kind: str | None = None,
+        distances: Sequence[float] = (math.inf,),
+        pairs: Pairs | None = None,
+    ) -> Grid:
         """The grid that fits an array; a circle or a sphere may be asked for.
 
         Args:
             distances: metres that are tried, where sources are near.
+            pairs: of microphones that count; by default all.
         """
-        chosen = kind or GRIDS[geometry.dimensions - 1]
+        ambiguity = Ambiguity.of(geometry, pairs)
+        chosen = kind or GRIDS[ambiguity.dimensions - 1]
         if chosen not in GRIDS:
             raise InputError(f"unknown grid {kind!r}; known are {', '.join(GRIDS)}")
-        if geometry.dimensions == 1 and chosen != "line":
-            raise InputError(f"{geometry.name} is a line, which knows the angle to it only: leave the grid out")
-        if geometry.dimensions > 1 and chosen == "line":
+        if ambiguity.dimensions == 1 and chosen != "line":
+            line = "is a line" if geometry.dimensions == 1 else "is a line with the pairs that were chosen"
+            raise InputError(f"{geometry.name} {line}, which knows the angle to it only: leave the grid out")
+        if ambiguity.dimensions > 1 and chosen == "line":
             raise InputError(f"{geometry.name} is no line: take circle or sphere as its grid")
         nearest = np.linalg.norm(geometry.microphones - geometry.microphones.mean(axis=0), axis=1).max()
         for distance in distances:
@@ -101,7 +111,6 @@ class Grid:
                     f"a distance of {distance:g} m lies within the array: it is counted from the middle of the "
                     f"microphones, and has to be more than {nearest:.3g} m"
                 )
-        ambiguity = Ambiguity.of(geometry)
         axis = ambiguity.axis
         if chosen == "line":
             assert axis is not None

@@ -145,7 +145,8 @@ class DirectionMaps:
             rows = best == cell
             near = np.flatnonzero(grid.apart(grid.cells[cell]) <= NEAR) if self.posterior else np.array([cell])
             confidence[rows] = np.ascontiguousarray(found.cells[rows][:, near]).sum(axis=1)
-        return direction, distance, np.where(found.weights > 0, np.clip(confidence, 0, 1), 0.0)
+        most = grid.ambiguity.most if self.posterior else 1.0
+        return direction, distance, np.where(found.weights > 0, np.clip(confidence, 0, most), 0.0)
 
 
 class MapSum:

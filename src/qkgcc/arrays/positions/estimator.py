@@ -23,10 +23,11 @@ from qkgcc.arrays.evidence import (
     ArrayFrames,
     array_network,
     check_sources,
+    fewer_found,
     frames_of,
     wrong_channels,
 )
-from qkgcc.arrays.geometry import Geometry
+from qkgcc.arrays.geometry import HIGHEST, Geometry
 from qkgcc.arrays.positions.heard import FLOOR, DelaySums
 from qkgcc.arrays.positions.placed import Position, PositionBlock, PositionEstimate
 from qkgcc.arrays.positions.search import PlaceSearch
@@ -124,6 +125,8 @@ class PositionEstimator:
     ) -> None:
         check_range("block", block, 0.05, 3600, "s")
         check_sources(sources, method)
+        if height is not None:
+            check_range("height", height, -HIGHEST, HIGHEST, "m")
         needed, what = (4, "in space") if height is None else (3, "at a known height")
         if len(geometry) < needed:
             raise InputError(
@@ -189,7 +192,8 @@ class PositionEstimator:
             pairs=tuple(evidence.pairs),
             positions=whole,
             blocks=found,
-            warnings=evidence.warnings,
+            warnings=evidence.warnings
+            + fewer_found(self.sources, len(whole), [len(one.positions) for one in found if one.frames]),
         )
 
     def locate(self, search: PlaceSearch, curves: Floats) -> tuple[Position, ...]:
