@@ -90,7 +90,7 @@ class FrontEnd(nn.Module):
     """Tokens, queries, keys and their correlation; a network is a front end with a head."""
 
     folded: bool = False
-    """Compute the same logits without queries and keys, by `qkgcc.models.folding`: for training on a GPU."""
+    """Compute the same logits without queries and keys, by `qkgcc.models.folding`: for training."""
 
     def __init__(self, options: FrontEndOptions) -> None:
         super().__init__()
