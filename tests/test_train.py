@@ -17,11 +17,14 @@ from qkgcc.errors import InputError
 from qkgcc.models import checkpoint
 from qkgcc.models.qkgcc import QKGCCOptions
 from qkgcc.simulate import paper
+from qkgcc.simulate.catalog import Catalog
 from qkgcc.simulate.frames import paper_frames
+from qkgcc.simulate.general import general_scenes
+from qkgcc.simulate.law import PLAIN
 from qkgcc.train import config as configs
 from qkgcc.train import step
 from qkgcc.train.config import Config
-from qkgcc.train.data import _synthetic, make_sets
+from qkgcc.train.data import _synthetic, drawn, make_sets, set_hash
 from qkgcc.train.loop import BEST, LAST, METRICS, STATE, Trainer, predict
 from qkgcc.train.targets import cross_entropy
 
@@ -228,6 +231,39 @@ def test_the_general_law_trains_in_the_same_loop(tmp_path: Path) -> None:
     assert best is not None
     assert np.isfinite(best["loss"])
     assert checkpoint.load(tmp_path / BEST)[1].scaling == "frame"
+
+
+def test_some_scenes_are_plain_ones() -> None:
+    catalog, numbers = Catalog(speech=("a", "b"), music=("c",)), np.arange(2000)
+    config = dataclasses.replace(TINY, distribution="general", plain=0.4)
+    mixed = drawn(config, numbers, catalog)
+    plain = general_scenes(config.data_seed, numbers, catalog, law=PLAIN)
+    general = general_scenes(config.data_seed, numbers, catalog)
+    is_plain = (mixed.snr == plain.snr) & (mixed.t60 == plain.t60) & (mixed.t60 != general.t60)
+    assert 0.36 < is_plain.mean() < 0.44
+    assert set(mixed.signal[is_plain, 0]) == {"a", "b"}
+    assert (mixed.signal[is_plain, 1:] == "").all()
+    np.testing.assert_array_equal(mixed.first[~is_plain], general.first[~is_plain])
+    hashes = {set_hash(dataclasses.replace(config, plain=share), [], "train", 256) for share in (0.0, 0.2, 0.4)}
+    assert len(hashes) == 3
+    with pytest.raises(InputError, match="the setting plain is"):
+        dataclasses.replace(config, plain=1.5)
+
+
+def test_a_training_goes_on_from_trained_weights(tmp_path: Path, quick: Config) -> None:
+    Trainer(quick, tmp_path / "first").run()
+    path = tmp_path / "first" / BEST
+    further = Trainer(dataclasses.replace(quick, seed=quick.seed + 1, start=str(path)), tmp_path / "second")
+    trained, _ = checkpoint.load(path)
+    frames = further.validation.frames[:8]
+    torch.testing.assert_close(predict(further.model, frames), predict(trained, frames), atol=1e-4, rtol=1e-4)
+    further.run()
+    assert checkpoint.load(tmp_path / "second" / BEST)[1].metrics["start"] == "tiny-0"
+    wider = dataclasses.replace(quick, start=str(path), options=quick.options | {"radius": 3})
+    with pytest.raises(InputError, match="its weights do not fit"):
+        Trainer(wider, tmp_path / "third")
+    with pytest.raises(InputError, match="which is not there: give its path with --set start=PATH"):
+        Trainer(dataclasses.replace(quick, start="nowhere.safetensors"), tmp_path / "fourth")
 
 
 # A teacher

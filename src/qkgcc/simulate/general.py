@@ -5,6 +5,7 @@ Scenes are drawn in arrays, a row each, so that thousands cost little more than 
 moves nothing that was drawn before it.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +83,14 @@ class Scenes:
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def replaced(self, rows: Bools, others: "Scenes") -> "Scenes":
+        """With some of the scenes from others of as many. Shape: (B,)"""
+        names = [field.name for field in dataclasses.fields(self) if field.name != "seed"]
+        columns = {name: getattr(self, name).copy() for name in names}
+        for name in names:
+            columns[name][rows] = getattr(others, name)[rows]
+        return dataclasses.replace(self, **columns)
 
     def scene(self, i: int) -> Scene:
         """One row as a scene."""

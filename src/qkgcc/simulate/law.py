@@ -3,7 +3,7 @@
 A model for any pair of microphones has to have met what pairs meet: DESIGN 5.4 lists it, this says how often.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,32 @@ class Law:
 
 
 GENERAL = Law()
+
+PLAIN = replace(
+    GENERAL,
+    speech=1.0,
+    music=0.0,
+    noise=0.0,
+    clicks=0.0,
+    tones=0.0,
+    dry=0.0,
+    t60=(0.15, 1.1),
+    spacing=(0.15, 1.0),
+    near=0.1,
+    moving=0.0,
+    one_interferer=0.0,
+    two_interferers=0.0,
+    diffuse=0.1,
+    coloured=0.2,
+    unequal_gains=0.3,
+    unequal_responses=0.3,
+    clipping=0.03,
+    telephone=0.02,
+    resampled=0.02,
+    narrow=0.02,
+)
+"""A talker who stands in a room, microphones some way apart, mostly the microphones' own white noise: a small part of
+`GENERAL`, and what most people measure. A training may have more of it (`Config.plain`)."""
 
 
 def table(law: Any = GENERAL) -> str:

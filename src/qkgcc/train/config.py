@@ -40,8 +40,12 @@ class Config:
     """Of the general distribution: rooms cost more than frames of them."""
     synthetic_pool: int = 2048
     """Of the general distribution: synthetic signals of each kind."""
+    plain: float = 0.0
+    """Of the general distribution: share of the scenes that are of `law.PLAIN` instead, speech in a room."""
     target_width: float = 0.0
     """Samples: standard deviation of the Gaussian around the true delay that is learnt; 0 is the nearest class."""
+    start: str = ""
+    """A trained checkpoint of the same network, whose weights are the first ones; none: random ones."""
     teacher: str = ""
     """A trained checkpoint, whose posteriors are learnt besides the true delays."""
     teacher_weight: float = 0.8
@@ -87,8 +91,9 @@ class Config:
             raise InputError(f"{self.pairs} pairs do not fill one batch of {self.batch}: lower the setting batch")
         if not self.learning_rate > 0 or self.weight_decay < 0 or self.target_width < 0:
             raise InputError("the setting learning_rate is to be positive, weight_decay and target_width at least 0")
-        if not 0 <= self.teacher_weight <= 1:
-            raise InputError(f"the setting teacher_weight is {self.teacher_weight}; expected 0 to 1")
+        for name in ("teacher_weight", "plain"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"the setting {name} is {getattr(self, name)}; expected 0 to 1")
         for name, lowest, highest in (("t60", 0.2, 2.0), ("snr", -60.0, 300.0)):
             first, last = getattr(self, name)
             if not lowest <= first <= last <= highest:

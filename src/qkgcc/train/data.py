@@ -7,6 +7,7 @@ Nothing is stored: a set is a pure function of the utterances and a few numbers,
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -22,7 +23,13 @@ from qkgcc.data.banks import Bank
 from qkgcc.data.spectra import power_spectrum
 from qkgcc.errors import InputError
 from qkgcc.simulate import paper
+from qkgcc.simulate.catalog import Catalog
+from qkgcc.simulate.draws import uniform
 from qkgcc.simulate.frames import Sources, paper_frames
+from qkgcc.simulate.general import Scenes, general_scenes
+from qkgcc.simulate.general_frames import general_frames
+from qkgcc.simulate.general_sources import GeneralSources
+from qkgcc.simulate.law import PLAIN
 from qkgcc.simulate.signals import synthetic
 from qkgcc.train.config import Config
 
@@ -89,6 +96,8 @@ def set_hash(config: Config, banks: Sequence[Bank], split: str, frame: int) -> s
         names = ["synthetic"] if config.sources == "synthetic" else [_with_split(bank, split).hash for bank in banks]
         sizes = [config.frames_per_scene, config.synthetic_pool]
         what = ["general", split, config.data_seed, count, sizes, frame, names]
+        if config.plain:
+            what += [{"plain": config.plain, "law": dataclasses.asdict(PLAIN)}]
     else:
         name = "synthetic" if config.sources == "synthetic" else _with_split(_one(config, banks), split, True).hash
         what = ["paper", split, config.data_seed, count, config.t60, config.snr, frame, name]
@@ -133,10 +142,6 @@ def general_set(
     progress: Callable[[int], object] | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Frames at unit level, with the largest delays that their spacing allows."""
-    from qkgcc.simulate.general import general_scenes
-    from qkgcc.simulate.general_frames import general_frames
-    from qkgcc.simulate.general_sources import GeneralSources
-
     each = config.frames_per_scene
     recorded = [] if config.sources == "synthetic" else banks
     sources = GeneralSources.of(recorded, split, device, pool=config.synthetic_pool)
@@ -144,7 +149,7 @@ def general_set(
     frames = torch.empty(len(scenes) * each, 2, frame, device=device)
     delays, limits = torch.empty(2, len(frames), device=device)
     for first in range(0, len(scenes), _SCENES):
-        part = general_scenes(config.data_seed, scenes[first : first + _SCENES], sources.catalog)
+        part = drawn(config, scenes[first : first + _SCENES], sources.catalog)
         made = general_frames(part, sources, frame=frame, frames_per_scene=each)
         rows = slice(first * each, first * each + len(made.frames))
         # One number for both channels, as `DelayEstimator` scales a frame.
@@ -158,6 +163,15 @@ def general_set(
         if progress is not None:
             progress(len(made.frames))
     return frames[: len(index)], delays[: len(index)], limits[: len(index)]
+
+
+def drawn(config: Config, numbers: Integers, catalog: Catalog) -> Scenes:
+    """The scenes of some numbers, so many of them plain ones as the settings say."""
+    scenes = general_scenes(config.data_seed, numbers, catalog)
+    if not config.plain:
+        return scenes
+    plain = general_scenes(config.data_seed, numbers, catalog, law=PLAIN)
+    return scenes.replaced(uniform("general/plain", config.data_seed, numbers) < config.plain, plain)
 
 
 def _synthetic(split: str, device: torch.device | str) -> Sources:

@@ -73,14 +73,16 @@ class Trainer:
             progress: called with the number of pairs made since the last call, while the data is generated.
         """
         self.config, self.folder, self.device = config, Path(folder), torch.device(checked_device(str(device)))
-        self.model = _fresh_model(config).to(self.device)
+        self.model = _first_model(config).to(self.device)
         if hasattr(self.model, "folded"):
             # The same function of the same parameters, in less than two thirds of the time; on a CPU in a quarter.
             setattr(self.model, "folded", True)  # noqa: B010 - to mypy, every attribute is a module
         options: Any = self.model.options
         self.delays = np.asarray(options.delays, dtype=np.float64)
         # What can be wrong is found before the rooms are made: on a CPU that may take an hour.
-        self._taught_by = teacher.checked(config, options) if config.teacher else {}
+        self._learnt_from = teacher.checked(config, options) if config.teacher else {}
+        if config.start:
+            self._learnt_from["start"] = checkpoint.load(config.start)[1].name
         self._open_folder()
         state = self._read_state(sets[0].hash if sets else set_hash(config, banks, "train", options.frame))
         with self._memory_explained():
@@ -215,7 +217,7 @@ class Trainer:
             seed=self.config.seed,
             git=commit(),
             torch=torch.__version__,
-            metrics={"validation": row, "device": device_name(self.device)} | self._taught_by,
+            metrics={"validation": row, "device": device_name(self.device)} | self._learnt_from,
         )
         checkpoint.save(self.model, path, card, dtype)
 
@@ -317,9 +319,21 @@ def predict(model: nn.Module, frames: Tensor, config: Config | None = None, batc
     return logits
 
 
-def _fresh_model(config: Config) -> nn.Module:
+def _first_model(config: Config) -> nn.Module:
     torch.manual_seed(config.seed)
-    return checkpoint.build(config.architecture, config.options)
+    model = checkpoint.build(config.architecture, config.options)
+    if config.start:
+        if not Path(config.start).is_file():
+            raise InputError(
+                f"{config.name} goes on from the weights of {config.start}, which is not there: give its path with "
+                "--set start=PATH, or --set start= to begin with random ones"
+            )
+        trained, card = checkpoint.load(config.start)
+        options: Any = model.options
+        if card.architecture != config.architecture or trained.options != options:
+            raise InputError(f"{config.start} is another network than {config.name}: its weights do not fit")
+        model.load_state_dict(trained.state_dict())
+    return model
 
 
 def device_name(device: torch.device) -> str:
