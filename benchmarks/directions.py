@@ -345,7 +345,7 @@ def main() -> None:
             f"Degrees; one talker 1.5 m from the middle of the array, diffuse noise 20 dB below, `general`, whole "
             f"recordings of {SECONDS} s. Of flat arrays the one of two mirror images that is above."
         ]
-        run = f"{command} --bank BANK --elevations --count {given.count}"
+        run = f"{command} --bank banks/{given.bank.name} --elevations --count {given.count}"
         write("directions_elevation", "How high talkers are heard", run, list(rows[0]), rows, notes)
         return
     if not given.latency:
