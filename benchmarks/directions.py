@@ -4,6 +4,7 @@
     python -m benchmarks.directions --latency                        # latency alone: half a minute, on a quiet machine
     python -m benchmarks.directions --bank banks/test-clean          # and confidence in rooms of these voices
     python -m benchmarks.directions --bank banks/dev-clean --trials  # other rules, in rooms of voices for that
+    python -m benchmarks.directions --bank banks/test-clean --elevations  # how high talkers are heard, and nothing else
 
 How they compare with other methods, on frozen scenes and real recordings: `qkgcc reproduce arrays`.
 """
@@ -45,6 +46,8 @@ ARRAYS = tuple(LEAST)
 NEAR = 10.0
 T60 = (0.2, 0.6, 0.8, 1.0)
 SECONDS = 6
+RISING = ("respeaker4", "circular:6:0.05", "tetrahedral:0.1")
+"""Of the table of elevations."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -99,6 +102,49 @@ def _scene(
     seed = int(rng.integers(1 << 31))
     scene = Scene(room, t60, microphones, tuple(sources), snr, noise="diffuse", seed=seed)
     return scene, truth
+
+
+def elevations(bank_path: Path, count: int, method: str = "general") -> list[dict[str, Any]]:
+    """How high one talker is heard 1.5 m from the middle of flat arrays and of one in space, by true elevation."""
+    bank = Bank.load(bank_path)
+    voices = np.flatnonzero(bank.samples >= 3 * RATE)
+
+    def speech(id: str) -> npt.NDArray[np.floating]:
+        return np.concatenate([bank.audio(int(number)) for number in id.split("+")])
+
+    rows = []
+    for name, t60, true in itertools.product(RISING, (0.3, 0.8), (0.0, 10.0, 25.0)):
+        found = []
+        for index in range(count):
+            rng = np.random.default_rng([index, int(true)])  # the same rooms and voices for all arrays
+            room = rng.uniform([5, 4.5, 2.6], [8, 6, 3.2])
+            centre = np.array([*rng.uniform(2, room[:2] - 2), 1.2])
+            place = centre + 1.5 * unit_vectors(rng.uniform(-180, 180), true)
+            signal = "+".join(str(number) for number in rng.choice(voices, 2, replace=False))
+            scene = Scene(
+                room,
+                t60,
+                array(name).microphones + centre,
+                (Source(signal, place[None]),),
+                20.0,
+                noise="diffuse",
+                seed=int(rng.integers(1 << 31)),
+            )
+            samples = 0.05 * render(scene, speech, SECONDS, jobs=1).audio
+            (one,) = DirectionEstimator(array(name), method, threads=1)(samples, RATE).directions
+            found.append(float(one.elevation or 0.0))
+        low, middle, high = np.percentile(found, (10, 50, 90))
+        rows.append(
+            {
+                "array": name,
+                "T60": t60,
+                "true": f"{true:.0f}",
+                "found, median": f"{middle:.0f}",
+                "10 to 90 %": f"{low:.0f} to {high:.0f}",
+                "rooms": count,
+            }
+        )
+    return rows
 
 
 def _turn(first: float, second: float) -> float:
@@ -282,6 +328,7 @@ def main() -> None:
     parser.add_argument("--bank", type=Path, help="of voices")
     parser.add_argument("--count", type=int, default=8, help="rooms for each array and number of talkers")
     parser.add_argument("--latency", action="store_true", help="latency in real time, and nothing else")
+    parser.add_argument("--elevations", action="store_true", help="how high talkers are heard, and nothing else")
     parser.add_argument("--trials", action="store_true", help="other rules, and nothing else")
     given = parser.parse_args()
     if given.trials:
@@ -290,6 +337,17 @@ def main() -> None:
         trials(rooms(given.bank, given.count))
         return
     command = "python -m benchmarks.directions"
+    if given.elevations:
+        if given.bank is None:
+            parser.error("--elevations needs a --bank")
+        rows = elevations(given.bank, given.count)
+        notes = [
+            f"Degrees; one talker 1.5 m from the middle of the array, diffuse noise 20 dB below, `general`, whole "
+            f"recordings of {SECONDS} s. Of flat arrays the one of two mirror images that is above."
+        ]
+        run = f"{command} --bank banks/{given.bank.name} --elevations --count {given.count}"
+        write("directions_elevation", "How high talkers are heard", run, list(rows[0]), rows, notes)
+        return
     if not given.latency:
         rows = cost()
         notes = ["One thread, hops in samples at 16 kHz; two bursts of noise at once, median of 5."]
