@@ -359,7 +359,15 @@ class _Following:
         if self._grid.kind == "sphere":
             return smooth(self._history, self._tracker.motion)
         times, weights, heard = (np.concatenate(part) for part in zip(*self._frames, strict=True))
-        return find_tracks(times, weights, heard, self._grid.cells, frame_seconds=self._seconds, most=self._most)
+        return find_tracks(
+            times,
+            weights,
+            heard,
+            self._grid.cells,
+            frame_seconds=self._seconds,
+            most=self._most,
+            line=self._grid.kind == "line",
+        )
 
 
 class _Blocks:

@@ -10,6 +10,9 @@ grow with their number. Distributions of frames are then *summed*, not multiplie
 talker prevails, and the sum is a histogram of who did. Frames count by how sure they are, (1 - entropy / its
 largest)^2; by how loud they are makes nothing better (docs/arrays.md has what was tried).
 
+On a line, what rooms throw back makes a ridge of every talker, from its angle towards broadside: there, peaks are those
+of the talkers whose ridges make the histogram (`arrays.reflections`).
+
 A correlation has no such scale. Its maps are the plain sums of SRP-PHAT, over pairs and frames.
 
 A peak is finer than the grid: by a parabola through the histogram, and where it has none (elevations, spheres) by the
@@ -30,6 +33,7 @@ import scipy.sparse
 from qkgcc.arrays.delays import Steering
 from qkgcc.arrays.directions.grids import RISE, STEP, Grid, angle_between, azimuth_elevation, unit_vectors
 from qkgcc.arrays.evidence import ArrayEvidence, ArrayFrames
+from qkgcc.arrays.reflections import sharpened, unfolded
 
 KAPPA = 16.0
 """How sure a frame is of its direction, see above."""
@@ -162,8 +166,11 @@ class MapSum:
         self._curves = np.zeros((sectors, maps.evidence_size))
         placed = (np.ones(cells), (maps.grid.sectors, np.arange(cells)))
         self._gather = scipy.sparse.csr_array(placed, shape=(sectors, cells)) if maps.posterior else None
+        self._ridges = np.zeros(cells)  # of a line
+        self._sources: Floats | None = None
 
     def add(self, frames: ArrayFrames, found: FrameMaps) -> None:
+        self._sources = None
         heard = found.weights > 0
         weights = found.weights[heard]
         self.frames += int(frames.heard.sum())
@@ -175,6 +182,8 @@ class MapSum:
             return
         weighted = weights[:, None] * found.cells[heard]
         self._cells += weighted.sum(axis=0)
+        if self._maps.grid.kind == "line":
+            self._ridges += weights @ sharpened(found.cells[heard])
         self._curves += (self._gather @ weighted.T) @ frames.curves[heard].astype(np.float64)
 
     @property
@@ -183,13 +192,22 @@ class MapSum:
         whole = self._cells / self.weight if self.weight else np.zeros_like(self._cells)
         return np.asarray(whole if self._maps.posterior else whole.max(axis=-1))
 
+    @property
+    def sources(self) -> Floats:
+        """What all frames say of where sources are: of a line, without what is thrown back of them. Shape: (C,)"""
+        if self._maps.grid.kind != "line" or not self._maps.posterior or not self.weight:
+            return self.cells
+        if self._sources is None:
+            self._sources = unfolded(self._ridges / self.weight)
+        return self._sources
+
     def peaks(self, count: int, least: float = 0.0) -> list[Peak]:
         """Up to so many, the strongest first, `SEPARATION` degrees apart.
 
         Args:
             least: share that each has to have.
         """
-        grid, cells = self._maps.grid, self.cells
+        grid, cells = self._maps.grid, self.sources
         if not self.weight:
             return []
         left = np.where((cells >= cells[grid.neighbours].max(axis=1)) & grid.possible.any(axis=1), cells, -np.inf)
@@ -214,7 +232,7 @@ class MapSum:
         ]
 
     def _share(self, cell: int, direction: Floats) -> float:
-        grid, cells = self._maps.grid, self.cells
+        grid, cells = self._maps.grid, self.sources
         if not self._maps.posterior:
             return float(np.clip(cells[cell], 0, 1))
         said = self.weight / (self.weight + RESERVE * self.frames)
@@ -245,7 +263,7 @@ class MapSum:
         histogram = maps.posterior and grid.kind != "sphere"
         if histogram:
             if offset is None:
-                below, top, above = self.cells[grid.neighbours[cell]]
+                below, top, above = self.sources[grid.neighbours[cell]]
                 bend = 2 * top - below - above
                 offset = np.clip((above - below) / (2 * bend), -0.5, 0.5) if bend > 0 else 0.0
             direction = grid.turned(direction[None], np.array([cell]), np.array([offset]))[0]
