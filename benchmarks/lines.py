@@ -2,8 +2,8 @@
 
     python -m benchmarks.lines --bank banks/test-clean
 
-A line hears cones: what walls, floor and ceiling throw back lies on other cones than the talker, mostly nearer to
-broadside, and few cones share all of it. Here is how often that is taken for talkers.
+What walls, floor and ceiling throw back lies on other cones around the line than the talker, mostly nearer to
+broadside. Here is how often that is taken for talkers.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def rooms(bank_path: Path, count: int, seed: int = 0) -> Iterator[Case]:
 
     arrays = {name: array(name) for name in ARRAYS}
     ends = np.cumsum([0, *(len(one) for one in arrays.values())])
-    every = Geometry(np.concatenate([one.microphones + [0.001 * i, 0, 0] for i, one in enumerate(arrays.values())]))
+    every = Geometry(
+        np.concatenate([one.microphones + np.array([0.001 * i, 0, 0]) for i, one in enumerate(arrays.values())])
+    )
     for talkers in (1, 2):
         for t60 in T60:
             for index in range(count):
@@ -142,7 +144,7 @@ def tracked(answer: DirectionEstimate, cones: list[float]) -> tuple[float, list[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bank", type=Path, required=True, help="of voices")
-    parser.add_argument("--count", type=int, default=20, help="rooms for each T60 and number of talkers")
+    parser.add_argument("--count", type=int, default=12, help="rooms for each T60 and number of talkers")
     given = parser.parse_args()
     found: dict[tuple[int, str, float, str], dict[str, list[float]]] = {}
     for case in rooms(given.bank, given.count):
@@ -153,11 +155,11 @@ def main() -> None:
     command = "python -m benchmarks.lines --bank banks/test-clean"
     rows = [_row(*key, all_of) for key, all_of in sorted(found.items())]
     notes = [
-        f"{given.count} simulated rooms for each line, recordings of {SECONDS} s, blocks of 1 s; talkers 1 to 2.5 m away, "
-        f"10 to 170 degrees from the line, two of them at least {APART:g} degrees apart; diffuse noise 15 to 25 dB below "
-        "the first. Errors are of the angle to the line (`cone`). Counted: by `auto`, of the whole recording. Tracks are "
-        f"nobody's where they are more than {ELSEWHERE:g} degrees from every talker; seconds on average, of 6 for each "
-        "talker."
+        f"{given.count} simulated rooms for each line, recordings of {SECONDS} s, blocks of 1 s; talkers 1 to 2.5 m "
+        f"away, 10 to 170 degrees from the line, two of them at least {APART:g} degrees apart; diffuse noise 15 to 25 "
+        "dB below the first. Errors are of the angle to the line (`cone`). Counted: by `auto`, of the whole recording. "
+        f"Tracks are nobody's where they are more than {ELSEWHERE:g} degrees from every talker; seconds on average, of "
+        f"{SECONDS} for each talker."
     ]
     write("directions_lines", "Arrays on a line in rooms", command, list(rows[0]), rows, notes)
     table = _confidence([all_of for key, all_of in found.items() if key[3] != "phat"])

@@ -7,7 +7,11 @@ and a pair of microphones answers with something between them, x = c + u (x' - c
     p(x | c) = 1/2 log((1 + c) / (c - x)) below c,    1/2 log((1 - c) / (x - c)) above it:
 
 highest at the talker, and of one near the end of the line, where c is nearly 1, all of it on one side. Histograms of
-frames look like that (docs/arrays.md), without a number that was fitted. Whoever takes such a ridge for a bell around
+frames look like that, without a number that was fitted. Rooms are no spheres, however: between floor and ceiling, and
+between walls along the line, sound goes to and fro at right angles to it, and what is left of it when the talker pauses
+comes from broadside. That is a part of it, too (`BROADSIDE`).
+
+Whoever takes such a ridge for a bell around
 the talker answers too near to broadside, and finds further talkers along the ridge. Azimuths of a circle have none of
 that: what is thrown back comes evenly from all of them.
 """
@@ -23,6 +27,9 @@ REFLECTED = 0.8
 """How much of what frames say is spread so, the rest being a bell around the talker: among the best of 0.3 to 0.95 in
 rooms with a T60 of 0.3 and 0.8 s and voices of dev-clean."""
 
+BROADSIDE, AROUND = 0.2, 7.0
+"""Of what is reflected, the share that comes from broadside, and degrees around it: floor, ceiling, walls along the
+line."""
 WIDTH = 2.0
 """Degrees: standard deviation of that bell."""
 SHARPNESS = 8.0
@@ -51,7 +58,8 @@ def reflected(count: int) -> Floats:
     below = 1 + talker - _left(np.clip(talker - edges, 0, None), 1 + talker)
     above = _left(np.clip(edges - talker, 0, None), 1 - talker)
     inside = -np.diff((below + above) / 2, axis=0)
-    made: Floats = inside / inside.sum(axis=0)
+    bell = np.exp(-0.5 * ((step * np.arange(count) - 90) / AROUND) ** 2)[:, None]
+    made: Floats = (1 - BROADSIDE) * inside / inside.sum(axis=0) + BROADSIDE * bell / bell.sum()
     made.flags.writeable = False
     return made
 

@@ -24,7 +24,17 @@ from qkgcc.arrays.directions.alike import Ambiguity
 from qkgcc.arrays.directions.context import CONTEXT, LONGEST, Context
 from qkgcc.arrays.directions.found import Direction, DirectionBlock, DirectionEstimate, half, halved
 from qkgcc.arrays.directions.grids import Floats, Grid, angle_between, azimuth_elevation
-from qkgcc.arrays.directions.maps import NEAR, SEPARATION, DirectionMaps, FrameMaps, MapSum, Peak, probability
+from qkgcc.arrays.directions.maps import (
+    CALIBRATED,
+    NEAR,
+    ON_A_LINE,
+    SEPARATION,
+    DirectionMaps,
+    FrameMaps,
+    MapSum,
+    Peak,
+    probability,
+)
 from qkgcc.arrays.evidence import (
     FRAME,
     ArrayEvidence,
@@ -165,9 +175,9 @@ class DirectionEstimator:
         count = len(self.peaks(summed)) if self.sources == "auto" else int(self.sources)
         lines = context.lines(first, last, count)
         total = sum(line.around for line in lines)
-        return [
-            Peak(*summed.placed(line.cell), line.share, probability(line.around, total - line.around)) for line in lines
-        ]
+        fitted = ON_A_LINE if self.grid.kind == "line" else CALIBRATED
+        sure = (probability(line.around, total - line.around, fitted) for line in lines)
+        return [Peak(*summed.placed(line.cell), line.share, one) for line, one in zip(lines, sure, strict=True)]
 
     def __call__(
         self,

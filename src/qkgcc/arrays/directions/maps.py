@@ -46,7 +46,11 @@ RESERVE = 0.02
 NEAR = 10.0
 """Degrees around a direction in which what frames say speaks for it."""
 
-_CALIBRATED = (0.090, 2.05)  # the a and b of `probability`
+CALIBRATED = (0.090, 2.05)
+"""The a and b of `probability`."""
+ON_A_LINE, ALONE_ON_A_LINE = (0.145, 2.14), (0.36, 3.64)
+"""The same of microphones on a line: with the seconds around a block, and of peaks of `MapSum.sources`."""
+
 _ZOOMS = 8  # times that the refinement halves its steps: from 2 degrees to less than a hundredth
 
 Floats = npt.NDArray[np.float64]
@@ -77,16 +81,17 @@ class Peak(NamedTuple):
     """Probability that a source is within `NEAR` degrees, see `probability`; of correlations, the share again."""
 
 
-def probability(share: float, others: float) -> float:
+def probability(share: float, others: float, fitted: tuple[float, float] = CALIBRATED) -> float:
     """That a source is within `NEAR` degrees of a peak with a share, from what no other peak explains.
 
     c = share / (1 - others) says too little: a peak with a third of it is right in 9 of 10 cases. 1 / (1 + (a / c)^b)
-    was fitted to the blocks of 1 s of 96 simulated rooms (two arrays, one to three talkers; docs/arrays.md).
+    was fitted to the blocks of 1 s of 96 simulated rooms (two arrays, one to three talkers; docs/arrays.md); that of
+    lines to those of 56 rooms with three lines (one and two talkers, as in `benchmarks.lines`).
 
     >>> [round(probability(share, 0.2), 2) for share in (0.05, 0.1, 0.2, 0.5)]
     [0.32, 0.66, 0.89, 0.98]
     """
-    half, slope = _CALIBRATED
+    half, slope = fitted
     return float(1 / (1 + (half / max(min(1.0, share / max(1 - others, 1e-9)), 1e-9)) ** slope))
 
 
@@ -226,8 +231,11 @@ class MapSum:
             shares.append(share)
             left[grid.apart(grid.cells[cell]) < SEPARATION] = -np.inf
         total = sum(shares)
+        fitted = ALONE_ON_A_LINE if grid.kind == "line" else CALIBRATED
         return [
-            Peak(direction, distance, share, probability(share, total - share) if self._maps.posterior else share)
+            Peak(
+                direction, distance, share, probability(share, total - share, fitted) if self._maps.posterior else share
+            )
             for (direction, distance), share in zip(found, shares, strict=True)
         ]
 

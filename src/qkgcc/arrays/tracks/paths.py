@@ -153,7 +153,7 @@ class _Ring:
     count: int
     closed: bool
     reflected: Floats | None
-    """(A, A) of angles to a line of microphones: where else a source in each cell is heard, densities whose mean is 1."""
+    """(A, A) of angles to a line of microphones: where else a source in each cell is heard, with a mean of 1."""
 
     @classmethod
     def of(cls, grid: npt.ArrayLike, line: bool = False) -> _Ring:
@@ -237,8 +237,8 @@ class _Search:
         sharp = (weights / weights.max(axis=1, keepdims=True)) ** SHARPNESS
         self.weights = (ring.spread(sharp) * self.reliable[:, None]).astype(np.float32)
         self.explained = np.zeros_like(self.weights)
-        # Symmetric on a circle; on a line, a column is what is heard of a source in a cell.
-        self.kernel = ring.heard(np.arange(ring.count, dtype=np.float64), ERROR).T.astype(np.float32)
+        kernel = ring.heard(np.arange(ring.count, dtype=np.float64), ERROR).astype(np.float32)
+        self.kernel = kernel if ring.reflected is None else kernel.T  # (A, A) what is heard in a cell of each source
         # A step is a whole number of parts, and a part of frames.
         self.part = min(_PART, max(1, round(STEP / self.hop)))
         self.parts = max(1, round(STEP / (self.part * self.hop)))
