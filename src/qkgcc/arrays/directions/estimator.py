@@ -156,6 +156,7 @@ class DirectionEstimator:
             sharpness=SHARPNESS,
             motion=Motion(speed=USUAL_SPEED),
             most=self.most,
+            line=self.grid.kind == "line",
         )
 
     def peaks(self, summed: MapSum) -> list[Peak]:
