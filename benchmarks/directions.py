@@ -5,6 +5,7 @@
     python -m benchmarks.directions --bank banks/test-clean          # and confidence in rooms of these voices
     python -m benchmarks.directions --bank banks/dev-clean --trials  # other rules, in rooms of voices for that
     python -m benchmarks.directions --bank banks/test-clean --elevations  # how high talkers are heard, and nothing else
+    python -m benchmarks.directions --bank banks/test-clean --example walk    # walk.wav, for the picture of docs/tracks.md
 
 How they compare with other methods, on frozen scenes and real recordings: `qkgcc reproduce arrays`.
 """
@@ -32,6 +33,7 @@ from qkgcc.arrays.directions.grids import unit_vectors
 from qkgcc.arrays.directions.stream import DirectionFrames, DirectionStream, frames_csv
 from qkgcc.capture import Replay
 from qkgcc.constants import SPEED_OF_SOUND
+from qkgcc.data.array_benchmark import ArrayBenchmark
 from qkgcc.data.banks import Bank
 from qkgcc.listening import Session
 from qkgcc.methods import CLASSICAL
@@ -46,6 +48,8 @@ ARRAYS = tuple(LEAST)
 NEAR = 10.0
 T60 = (0.2, 0.6, 0.8, 1.0)
 SECONDS = 6
+EXAMPLE = 27
+"""Scene of array-test that docs/tracks.md shows."""
 RISING = ("respeaker4", "circular:6:0.05", "tetrahedral:0.1")
 """Of the table of elevations."""
 
@@ -330,16 +334,19 @@ def main() -> None:
     parser.add_argument("--latency", action="store_true", help="latency in real time, and nothing else")
     parser.add_argument("--elevations", action="store_true", help="how high talkers are heard, and nothing else")
     parser.add_argument("--trials", action="store_true", help="other rules, and nothing else")
+    parser.add_argument("--example", type=Path, metavar="NAME", help="write NAME.wav, and nothing else")
     given = parser.parse_args()
+    if given.bank is None and (given.trials or given.example or given.elevations):
+        parser.error("this needs a --bank")
+    if given.example:
+        walk = ArrayBenchmark.load().audio(EXAMPLE, Bank.load(given.bank))
+        soundfile.write(given.example.with_suffix(".wav"), walk.T, RATE)
+        return
     if given.trials:
-        if given.bank is None:
-            parser.error("--trials needs a --bank")
         trials(rooms(given.bank, given.count))
         return
     command = "python -m benchmarks.directions"
     if given.elevations:
-        if given.bank is None:
-            parser.error("--elevations needs a --bank")
         rows = elevations(given.bank, given.count)
         notes = [
             f"Degrees; one talker 1.5 m from the middle of the array, diffuse noise 20 dB below, `general`, whole "

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from qkgcc.arrays.directions.grids import STEP, Grid, Indices
 from qkgcc.arrays.directions.maps import NEAR, RESERVE, SEPARATION, FrameMaps
+from qkgcc.arrays.reflections import ridges, sharpened
 
 CONTEXT = 2.0
 """Seconds before and after a block that are heard with it."""
@@ -95,11 +96,11 @@ class Context:
         outside = np.maximum(first - times, times - last)
         inside = (times >= first - _TIE) & (times < last - _TIE)
         counts = weights * np.where(inside, 1.0, BESIDE * np.clip(1 - outside / self.seconds, 0, 1))
-        heard = counts > 0
-        if not (heard & inside).any():
+        some = counts > 0
+        if not (some & inside).any():
             return []
-        said = _said(counts, weights, inside), _said(counts, weights, heard)
-        frames = _Frames(self, cells[heard], counts[heard], times[heard] - (first + last) / 2, inside[heard], said)
+        said = _said(counts, weights, inside), _said(counts, weights, some)
+        frames = _Frames(self, cells[some], counts[some], times[some] - (first + last) / 2, inside[some], said)
         found: list[tuple[float, float]] = []
         while len(found) < count:
             line = frames.best(found)
@@ -123,10 +124,13 @@ class Context:
         return np.where((rounded >= 0) & (rounded < self._cells), rounded, self._cells)
 
     def blurred(self, cells: Floats) -> Floats:
-        """What frames say, smeared by a few degrees. Shape: (T, C) -> same"""
+        """What frames say of sources in each cell, smeared by a few degrees, for nobody's line is quite straight; of
+        microphones on a line, with all that is thrown back of each (`arrays.reflections`). Shape: (T, C) -> same"""
+        if not self._wraps:
+            return np.asarray(sharpened(cells) @ ridges(self._cells))
         offsets = np.arange(-_REACH, _REACH + 1)
         smear = np.exp(-0.5 * (offsets * self.step / _BLUR) ** 2)
-        padded = np.pad(cells, ((0, 0), (_REACH, _REACH)), mode="wrap" if self._wraps else "edge")
+        padded = np.pad(cells, ((0, 0), (_REACH, _REACH)), mode="wrap")
         out = np.zeros_like(cells)
         for first, part in enumerate(smear / smear.sum()):
             out += part * padded[:, first : first + self._cells]

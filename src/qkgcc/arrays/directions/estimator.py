@@ -24,7 +24,17 @@ from qkgcc.arrays.directions.alike import HALF, Ambiguity
 from qkgcc.arrays.directions.context import CONTEXT, LONGEST, Context
 from qkgcc.arrays.directions.found import Direction, DirectionBlock, DirectionEstimate
 from qkgcc.arrays.directions.grids import Floats, Grid, angle_between, azimuth_elevation
-from qkgcc.arrays.directions.maps import NEAR, SEPARATION, DirectionMaps, FrameMaps, MapSum, Peak, probability
+from qkgcc.arrays.directions.maps import (
+    CALIBRATED,
+    NEAR,
+    ON_A_LINE,
+    SEPARATION,
+    DirectionMaps,
+    FrameMaps,
+    MapSum,
+    Peak,
+    probability,
+)
 from qkgcc.arrays.evidence import (
     FRAME,
     ArrayEvidence,
@@ -153,6 +163,7 @@ class DirectionEstimator:
             sharpness=SHARPNESS,
             motion=Motion(speed=USUAL_SPEED),
             most=self.most,
+            line=self.grid.kind == "line",
         )
 
     def peaks(self, summed: MapSum) -> list[Peak]:
@@ -177,9 +188,9 @@ class DirectionEstimator:
         count = len(self.peaks(summed)) if self.sources == "auto" else int(self.sources)
         lines = context.lines(first, last, count, held=whole)
         total = sum(line.around for line in lines)
-        return [
-            Peak(*summed.placed(line.cell), line.share, probability(line.around, total - line.around)) for line in lines
-        ]
+        fitted = ON_A_LINE if self.grid.kind == "line" else CALIBRATED
+        sure = (probability(line.around, total - line.around, fitted) for line in lines)
+        return [Peak(*summed.placed(line.cell), line.share, one) for line, one in zip(lines, sure, strict=True)]
 
     def __call__(
         self,
@@ -398,7 +409,15 @@ class _Following:
         if self._grid.kind == "sphere":
             return smooth(self._history, self._tracker.motion)
         times, weights, heard = (np.concatenate(part) for part in zip(*self._frames, strict=True))
-        return find_tracks(times, weights, heard, self._grid.cells, frame_seconds=self._seconds, most=self._most)
+        return find_tracks(
+            times,
+            weights,
+            heard,
+            self._grid.cells,
+            frame_seconds=self._seconds,
+            most=self._most,
+            line=self._grid.kind == "line",
+        )
 
 
 class _Blocks:

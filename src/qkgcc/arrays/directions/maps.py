@@ -10,6 +10,9 @@ grow with their number. Distributions of frames are then *summed*, not multiplie
 talker prevails, and the sum is a histogram of who did. Frames count by how sure they are, (1 - entropy / its
 largest)^2; by how loud they are makes nothing better (docs/arrays.md has what was tried).
 
+On a line, what rooms throw back makes a ridge of every talker, from its angle towards broadside: there, peaks are those
+of the talkers whose ridges make the histogram (`arrays.reflections`).
+
 A correlation has no such scale. Its maps are the plain sums of SRP-PHAT, over pairs and frames.
 
 A peak is finer than the grid: by a parabola through the histogram, and where it has none (elevations, spheres) by the
@@ -30,6 +33,7 @@ import scipy.sparse
 from qkgcc.arrays.delays import Steering
 from qkgcc.arrays.directions.grids import RISE, STEP, Grid, angle_between, azimuth_elevation, unit_vectors
 from qkgcc.arrays.evidence import ArrayEvidence, ArrayFrames
+from qkgcc.arrays.reflections import sharpened, unfolded
 
 KAPPA = 16.0
 """How sure a frame is of its direction, see above."""
@@ -42,7 +46,11 @@ RESERVE = 0.02
 NEAR = 10.0
 """Degrees around a direction in which what frames say speaks for it."""
 
-_CALIBRATED = (0.090, 2.05)  # the a and b of `probability`
+CALIBRATED = (0.090, 2.05)
+"""The a and b of `probability`."""
+ON_A_LINE, ALONE_ON_A_LINE = (0.145, 2.14), (0.36, 3.64)
+"""The same of microphones on a line: with the seconds around a block, and of peaks of `MapSum.sources`."""
+
 _ZOOMS = 8  # times that the refinement halves its steps: from 2 degrees to less than a hundredth
 
 Floats = npt.NDArray[np.float64]
@@ -73,16 +81,17 @@ class Peak(NamedTuple):
     """Probability that a source is within `NEAR` degrees, see `probability`; of correlations, the share again."""
 
 
-def probability(share: float, others: float) -> float:
+def probability(share: float, others: float, fitted: tuple[float, float] = CALIBRATED) -> float:
     """That a source is within `NEAR` degrees of a peak with a share, from what no other peak explains.
 
     c = share / (1 - others) says too little: a peak with a third of it is right in 9 of 10 cases. 1 / (1 + (a / c)^b)
-    was fitted to the blocks of 1 s of 96 simulated rooms (two arrays, one to three talkers; docs/arrays.md).
+    was fitted to the blocks of 1 s of 96 simulated rooms (two arrays, one to three talkers; docs/arrays.md); that of
+    lines to those of 56 rooms with three lines (one and two talkers, as in `benchmarks.lines`).
 
     >>> [round(probability(share, 0.2), 2) for share in (0.05, 0.1, 0.2, 0.5)]
     [0.32, 0.66, 0.89, 0.98]
     """
-    half, slope = _CALIBRATED
+    half, slope = fitted
     return float(1 / (1 + (half / max(min(1.0, share / max(1 - others, 1e-9)), 1e-9)) ** slope))
 
 
@@ -163,8 +172,11 @@ class MapSum:
         self._curves = np.zeros((sectors, maps.evidence_size))
         placed = (np.ones(cells), (maps.grid.sectors, np.arange(cells)))
         self._gather = scipy.sparse.csr_array(placed, shape=(sectors, cells)) if maps.posterior else None
+        self._ridges = np.zeros(cells)  # of a line
+        self._sources: Floats | None = None
 
     def add(self, frames: ArrayFrames, found: FrameMaps) -> None:
+        self._sources = None
         heard = found.weights > 0
         weights = found.weights[heard]
         self.frames += int(frames.heard.sum())
@@ -176,6 +188,8 @@ class MapSum:
             return
         weighted = weights[:, None] * found.cells[heard]
         self._cells += weighted.sum(axis=0)
+        if self._maps.grid.kind == "line":
+            self._ridges += weights @ sharpened(found.cells[heard])
         self._curves += (self._gather @ weighted.T) @ frames.curves[heard].astype(np.float64)
 
     @property
@@ -184,13 +198,22 @@ class MapSum:
         whole = self._cells / self.weight if self.weight else np.zeros_like(self._cells)
         return np.asarray(whole if self._maps.posterior else whole.max(axis=-1))
 
+    @property
+    def sources(self) -> Floats:
+        """What all frames say of where sources are: of a line, without what is thrown back of them. Shape: (C,)"""
+        if self._maps.grid.kind != "line" or not self._maps.posterior or not self.weight:
+            return self.cells
+        if self._sources is None:
+            self._sources = unfolded(self._ridges / self.weight)
+        return self._sources
+
     def peaks(self, count: int, least: float = 0.0) -> list[Peak]:
         """Up to so many, the strongest first, `SEPARATION` degrees apart.
 
         Args:
             least: share that each has to have.
         """
-        grid, cells = self._maps.grid, self.cells
+        grid, cells = self._maps.grid, self.sources
         if not self.weight:
             return []
         left = np.where((cells >= cells[grid.neighbours].max(axis=1)) & grid.possible.any(axis=1), cells, -np.inf)
@@ -209,13 +232,16 @@ class MapSum:
             shares.append(share)
             left[grid.apart(grid.cells[cell]) < SEPARATION] = -np.inf
         total = sum(shares)
+        fitted = ALONE_ON_A_LINE if grid.kind == "line" else CALIBRATED
         return [
-            Peak(direction, distance, share, probability(share, total - share) if self._maps.posterior else share)
+            Peak(
+                direction, distance, share, probability(share, total - share, fitted) if self._maps.posterior else share
+            )
             for (direction, distance), share in zip(found, shares, strict=True)
         ]
 
     def _share(self, cell: int, direction: Floats) -> float:
-        grid, cells = self._maps.grid, self.cells
+        grid, cells = self._maps.grid, self.sources
         if not self._maps.posterior:
             return float(np.clip(cells[cell], 0, 1))
         said = self.weight / (self.weight + RESERVE * self.frames)
@@ -246,7 +272,7 @@ class MapSum:
         histogram = maps.posterior and grid.kind != "sphere"
         if histogram:
             if offset is None:
-                below, top, above = self.cells[grid.neighbours[cell]]
+                below, top, above = self.sources[grid.neighbours[cell]]
                 bend = 2 * top - below - above
                 offset = np.clip((above - below) / (2 * bend), -0.5, 0.5) if bend > 0 else 0.0
             direction = grid.turned(direction[None], np.array([cell]), np.array([offset]))[0]

@@ -16,6 +16,9 @@ A path that is sought alone takes what lies ahead, and that may be another's way
 other. So both are sought once more together, as they are and with their ways exchanged from there on, and what is worth
 more is kept.
 
+On a line of microphones, k and p_j have the ridge that rooms make of every source, so that what is thrown back of it is
+explained by it, too (`arrays.reflections`).
+
 Along a path, Kalman's filter and Rauch's smoother over the frames that belong to it say where the source is.
 
 Y. Barniv, "Dynamic programming solution for detecting dim moving targets", IEEE Trans. Aerospace and Electronic
@@ -33,6 +36,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.arrays import reflections
 from qkgcc.arrays.tracks import tracker
 from qkgcc.arrays.tracks.motion import Motion, State
 from qkgcc.arrays.tracks.smoothing import SHORTEST, Trajectory, joined, speech, trimmed
@@ -59,6 +63,9 @@ SHARPNESS = 3.0
 """Exponent of the weights of frames, whose peaks are wider than they miss."""
 ERROR, EXPLAINED = 5.0, 9.0
 """Degrees: the error of frames, and how far around a known source they are explained by it."""
+REFLECTED = 0.3
+"""On a line of microphones: how much of what is heard of a source lies elsewhere (`arrays.reflections`). The more, the
+fewer talkers are invented, and the fewer of two are found."""
 AGAIN = 3.0
 """Seconds before and after a path in which it is sought again."""
 MEETING = 30.0
@@ -105,6 +112,7 @@ def find_tracks(
     frame_seconds: float = 0.064,
     motion: Motion | None = None,
     most: int | None = None,
+    line: bool = False,
 ) -> list[Trajectory]:
     """The sources of a recording, by id in the order of their first words, each from its first word to its last.
 
@@ -116,9 +124,10 @@ def find_tracks(
         frame_seconds: of sound that one frame hears; frames that overlap count less.
         motion: how sources move along their paths.
         most: sources at any moment, each from its first word to its last; the best ones. By default all that there are.
+        line: whether the grid has the angles to a line of microphones, from 0 to 180 degrees.
     """
     when, said, sound = np.asarray(times, np.float64), np.asarray(weights), np.asarray(heard, np.bool_)
-    ring = _Ring.of(grid)
+    ring = _Ring.of(grid, line)
     hop = float(np.median(np.diff(when))) if len(when) > 1 else frame_seconds
     tracks: list[Trajectory] = []
     length = max(1, round(WINDOW / hop))
@@ -143,9 +152,11 @@ class _Ring:
     """Cells for each of the given grid."""
     count: int
     closed: bool
+    reflected: Floats | None
+    """(A, A) of angles to a line of microphones: where else a source in each cell is heard, with a mean of 1."""
 
     @classmethod
-    def of(cls, grid: npt.ArrayLike) -> _Ring:
+    def of(cls, grid: npt.ArrayLike, line: bool = False) -> _Ring:
         given = np.asarray(grid, np.float64)
         if given.ndim != 2 or given.shape[1] != 3 or len(given) < 8:
             raise InputError(f"a grid of shape {given.shape}; expected 8 or more directions in the order of a circle")
@@ -157,7 +168,9 @@ class _Ring:
             raise InputError("the directions of the grid do not lie evenly along a circle, one after the other")
         closed = abs(len(given) * step - 360) < step / 2
         finer = max(1, round(step))
-        return cls(given[0], across, step / finer, finer, finer * len(given) - (0 if closed else finer - 1), closed)
+        count = finer * len(given) - (0 if closed else finer - 1)
+        reflected = count * reflections.reflected(count).T if line else None
+        return cls(given[0], across, step / finer, finer, count, closed, reflected)
 
     def spread(self, weights: Floats) -> Floats:
         """Weights of the given grid on the cells, linear in between, rows that sum to 1. Shape: (T, G) -> (T, A)"""
@@ -182,6 +195,13 @@ class _Ring:
         """Bells around angles, whose mean over the cells is 1. Shape: (N,) -> (N, A)"""
         bell = np.exp(-0.5 * (self.apart(cells) / width) ** 2)
         return np.asarray(bell * (self.count / bell.sum(axis=-1, keepdims=True)))
+
+    def heard(self, cells: Floats, width: float) -> Floats:
+        """The same with what is reflected of sources there (`arrays.reflections`). Shape: (N,) -> (N, A)"""
+        bells = self.density(cells, width)
+        if self.reflected is None:
+            return bells
+        return np.asarray((1 - REFLECTED) * bells + REFLECTED * self.reflected[self.whole(cells)])
 
     def whole(self, cells: Floats) -> npt.NDArray[np.int64]:
         """The nearest cells."""
@@ -217,7 +237,8 @@ class _Search:
         sharp = (weights / weights.max(axis=1, keepdims=True)) ** SHARPNESS
         self.weights = (ring.spread(sharp) * self.reliable[:, None]).astype(np.float32)
         self.explained = np.zeros_like(self.weights)
-        self.kernel = ring.density(np.arange(ring.count, dtype=np.float64), ERROR).astype(np.float32)
+        kernel = ring.heard(np.arange(ring.count, dtype=np.float64), ERROR).astype(np.float32)
+        self.kernel = kernel if ring.reflected is None else kernel.T  # (A, A) what is heard in a cell of each source
         # A step is a whole number of parts, and a part of frames.
         self.part = min(_PART, max(1, round(STEP / self.hop)))
         self.parts = max(1, round(STEP / (self.part * self.hop)))
@@ -307,7 +328,7 @@ class _Search:
         """Who speaks when, all known: a frame that is another's is none of one's own, as the `tracker` has it."""
         fits, total, talking = [], np.full(len(self.times), CLUTTER), np.zeros(len(self.times))
         for path in found:
-            near = self.ring.density(path.cells, EXPLAINED)
+            near = self.ring.heard(path.cells, EXPLAINED)
             fit = (self.weights[path.frames] * near).sum(axis=1) + 1 - self.reliable[path.frames]
             fits.append(fit)
             total[path.frames] += path.speaking * fit
@@ -321,7 +342,7 @@ class _Search:
             path.speaking = speech(path.evidence, self.hop)
 
     def _explain(self, path: _Path, sign: int) -> None:
-        density = self.ring.density(path.cells, EXPLAINED) * path.speaking[:, None]
+        density = self.ring.heard(path.cells, EXPLAINED) * path.speaking[:, None]
         self.there[path.frames] += sign
         rows = self.explained[path.frames]
         np.maximum(rows + sign * density, 0, out=rows, casting="unsafe")

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
+from qkgcc.arrays.reflections import reflected
 from qkgcc.arrays.tracks.motion import Motion, State, moved
 from qkgcc.errors import InputError
 
@@ -52,6 +53,8 @@ ASIDE = 15.0
 """Degrees from where a track fell silent at which it may speak again, however short the pause; more if it walked."""
 PACING = 2.0
 """Seconds over which the usual pace of a source is taken."""
+REFLECTED = 0.5
+"""On a line of microphones: how much of what is heard of a source lies elsewhere."""
 YIELDS = 2.0
 """Seconds of silence after which a track makes room for another source, where there may be no more of them."""
 TOGETHER = 2.0
@@ -125,6 +128,8 @@ class Tracker:
         motion: how the sources move.
         most: tracks at any moment. Who is heard beside so many gets an id once one of them is silent for `YIELDS`
             seconds, which then ends. By default there is no such number.
+        line: whether the grid has the angles to a line of microphones, evenly from 0 to 180 degrees: what rooms throw
+            back of a source is explained by it there (`arrays.reflections`).
 
     >>> angles = np.radians(np.arange(0, 360, 2))
     >>> grid = np.stack([np.cos(angles), np.sin(angles), 0 * angles], axis=1)
@@ -145,8 +150,10 @@ class Tracker:
         sharpness: float = 1.0,
         motion: Motion | None = None,
         most: int | None = None,
+        line: bool = False,
     ) -> None:
         self.grid = _checked_grid(grid)
+        self._reflected = len(self.grid) * reflected(len(self.grid)).T if line else None
         if most is not None and most < 1:
             raise InputError(f"at most {most} tracks; expected 1 or more")
         for what, value in (("seconds_per_frame", seconds_per_frame), ("frame_seconds", frame_seconds)):
@@ -217,11 +224,16 @@ class Tracker:
         cosine = keep.direction @ self.grid.T
         near = np.exp((cosine - 1) / (variance + self._error)[:, None])
         near *= len(self.grid) / near.sum(axis=1, keepdims=True)
+        if self._reflected is None:
+            own = heard = near
+        else:
+            own = (1 - REFLECTED) * near
+            heard = own + REFLECTED * self._reflected[cosine.argmax(axis=1)]
         speaks = self._belief[:, 2].copy()
-        fits = near * weights
+        fits = heard * weights
         fit = reliability * fits.sum(axis=1) + (1 - reliability)
         total = CLUTTER + speaks @ fit
-        explained = CLUTTER + speaks @ near
+        explained = CLUTTER + speaks @ heard
         if count:
             others = (total - speaks * fit) / (CLUTTER + speaks.sum() - speaks)
             dominant = DOMINANT / (1 + speaks.sum() - speaks)
@@ -231,7 +243,7 @@ class Tracker:
             self._evidence = np.minimum(seen, STRONGEST) ** math.sqrt(self._new)
             self._belief[:, 2] *= self._evidence
             self._belief /= self._belief.sum(axis=1, keepdims=True)
-            self._correct(reliability * fits * speaks[:, None] / explained, cosine)
+            self._correct(reliability * (own * weights) * speaks[:, None] / explained, cosine)
             self._remember()
         return np.asarray(reliability * weights * CLUTTER / explained)
 
