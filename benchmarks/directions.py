@@ -5,7 +5,7 @@
     python -m benchmarks.directions --bank banks/test-clean          # and confidence in rooms of these voices
     python -m benchmarks.directions --bank banks/dev-clean --trials  # other rules, in rooms of voices for that
     python -m benchmarks.directions --bank banks/test-clean --elevations  # how high talkers are heard, and nothing else
-    python -m benchmarks.directions --bank banks/test-clean --example walk    # walk.wav, for the picture of docs/tracks.md
+    python -m benchmarks.directions --bank banks/test-clean --example walk  # walk.wav, for a picture of docs/tracks.md
 
 How they compare with other methods, on frozen scenes and real recordings: `qkgcc reproduce arrays`.
 """
