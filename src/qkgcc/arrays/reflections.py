@@ -11,9 +11,8 @@ frames look like that, without a number that was fitted. Rooms are no spheres, h
 between walls along the line, sound goes to and fro at right angles to it, and what is left of it when the talker pauses
 comes from broadside. That is a part of it, too (`BROADSIDE`).
 
-Whoever takes such a ridge for a bell around
-the talker answers too near to broadside, and finds further talkers along the ridge. Azimuths of a circle have none of
-that: what is thrown back comes evenly from all of them.
+Whoever takes such a ridge for a bell around the talker answers too near to broadside, and finds further talkers along
+the ridge. Azimuths of a circle have none of that: what is thrown back comes evenly from all of them.
 """
 
 from __future__ import annotations
