@@ -40,9 +40,9 @@ class Direction:
     """Metres, where sources were looked for nearby; otherwise None."""
     confidence: float
     """Probability that a source is within 10 degrees of it (of an azimuth, on a circle): calibrated for blocks of 1 s
-    in simulated rooms with talkers, flat arrays or lines, and a network (`maps.probability`). Elsewhere, as of a whole recording,
-    it ranks. An array on a line is sure of the `cone`; where dead microphones leave two directions, each has at most
-    0.5. Of classical methods: the mean correlation of the pairs there, which is no probability at all."""
+    in simulated rooms with talkers, flat arrays or lines, and a network (`maps.probability`). Elsewhere, as of a whole
+    recording, it ranks. An array on a line is sure of the `cone`; where dead microphones leave two directions, each has
+    at most 0.5. Of classical methods: the mean correlation of the pairs there, which is no probability at all."""
     share: float
     """Of all that the frames say, what lies within 10 degrees of it: with several sources, roughly who prevailed how
     often."""
