@@ -63,7 +63,7 @@ SHARPNESS = 3.0
 """Exponent of the weights of frames, whose peaks are wider than they miss."""
 ERROR, EXPLAINED = 5.0, 9.0
 """Degrees: the error of frames, and how far around a known source they are explained by it."""
-REFLECTED = 0.3
+REFLECTED = 0.4
 """On a line of microphones: how much of what is heard of a source lies elsewhere (`arrays.reflections`). The more, the
 fewer talkers are invented, and the fewer of two are found."""
 AGAIN = 3.0
