@@ -15,6 +15,7 @@ from networks import ALONE, OPTIONS, RATE, save_steered, steered_card, train_ste
 from qkgcc import DelayEstimator, InputError
 from qkgcc.calibration import KEY, Calibration, Context, Curves
 from qkgcc.cli import app
+from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.inference import files
 from qkgcc.models import checkpoint
 from qkgcc.neural import Network, TorchModel
@@ -219,6 +220,24 @@ def test_several_sources(path: Path) -> None:
     assert many.source_delays is not None
     assert (np.isnan(many.source_delays) == (many.source_weights == 0)).all()
     assert many.source_weights[many.source_weights > 0].min() >= 1e-3
+
+
+def test_sources_are_possible_and_each_is_one_of_the_peaks(path: Path) -> None:
+    """`coarse` may answer between two peaks: the sources are the peaks all the same, and none is there twice."""
+    quiet = recording(-6.0) + 0.3 * np.random.default_rng(3).standard_normal((2, RATE // 2)) * 0.1
+    both = quiet + delayed_noise(5.0, RATE // 2, seed=9)[0] * 0.1
+    found = {}
+    for decoder in ("quadratic", "coarse"):
+        answer = DelayEstimator(path, spacing=0.12, max_sources=4, decoder=decoder, hop=FRAME)(both, RATE)
+        assert answer.source_delays is not None
+        found[decoder] = answer.source_delays
+        known = np.isfinite(answer.source_delays)
+        assert known[:, 1].any()
+        assert np.abs(answer.source_delays[known]).max() <= 0.12 / SPEED_OF_SOUND * RATE + 1e-9
+        apart = np.diff(np.sort(answer.source_delays, axis=1), axis=1)
+        assert np.nanmin(apart) > 0.4  # two samples, but for what the spacing clips
+    same = np.isclose(found["quadratic"], found["coarse"], equal_nan=True, atol=0.51)
+    assert same.all()
 
 
 @pytest.mark.parametrize(("rate", "known"), [(8000, False), (11025, True), (12000, True), (16000, True)])

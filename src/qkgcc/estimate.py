@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,6 @@ from qkgcc import gcc
 from qkgcc.audio import Recording, check_channels, framed, open_audio, resampled
 from qkgcc.classical import Classical
 from qkgcc.constants import SPEED_OF_SOUND
-from qkgcc.decoding import peaks
 from qkgcc.errors import InputError
 from qkgcc.evidence import SILENCE, Judged, Method, prepared
 from qkgcc.methods import CLASSICAL, DEFAULT, METHODS, PRETRAINED, pretrained
@@ -35,8 +34,6 @@ DEFAULT_FRAME = 0.128
 NOTABLE = 0.05
 """Share of the frames that something has to concern before it is said."""
 
-LEAST_WEIGHT = 1e-3
-"""Probability below which a peak is no source."""
 MOST_CURVES = 1 << 24
 """Numbers of the curves of several pairs that are kept at a time: 64 MB. One pair has all of its own."""
 MOST_COLUMNS = 1000
@@ -270,10 +267,7 @@ class DelayEstimator:
         whole_angle = self._angle(np.array([whole_seconds]))
         sources, weights = None, None
         if self.max_sources > 1:
-            sources, weights = peaks(rows.curve, method.lags, min(self.max_sources, len(method.lags)))
-            sources[:, 0] = rows.delay  # the same peak, read by the decoder
-            none = (weights < LEAST_WEIGHT) | np.isnan(rows.delay)[:, None]
-            sources[none], weights[none] = np.nan, 0.0
+            sources, weights = cast(Network, method).sources(rows.curve, rows.delay, self.max_sources)
         return DelayEstimate(
             source=name,
             method=self.method,

@@ -34,6 +34,8 @@ LOWEST_RATE = 4000
 """Hz; below, a network that knows frequencies up to 8 kHz has too little left of them."""
 SLACK = 0.5
 """Samples by which a delay may be larger than the spacing allows before that is more than an inexact measure."""
+LEAST_WEIGHT = 1e-3
+"""Probability below which a peak is no source."""
 _BEYOND = 8  # samples looked at beyond the possible delays, at least
 _SAME = 1e-6  # samples
 _LONGEST = 8  # times the trained frame: a network that cuts frames into windows could take hours as one
@@ -445,6 +447,21 @@ class Network:
         delay = np.clip(decoding.DECODERS[self.decoder](posterior, self.lags), -self.limit, self.limit)
         near = decoding.probability_near(posterior, self.lags, delay, TOLERANCE * self.sample_rate)
         return delay, self.trust * near
+
+    def sources(self, posterior: npt.NDArray[Any], delay: npt.NDArray[Any], most: int) -> tuple[Floats, Floats]:
+        """Delays of at most so many sources, the most probable first, and their weights; NaN and 0 where fewer are.
+
+        They are the peaks of the posterior at possible delays, the first of them read by the decoder. `coarse` may have
+        answered another delay than a peak: then the first one is the peak itself.
+        Shape: (T, L), (T,) -> (T, sources), (T, sources)
+        """
+        found, weights = decoding.peaks(posterior, self.lags, min(most, len(self.lags)))
+        none = np.abs(found) > self.limit + SLACK
+        none[:, 0] = False  # the answer itself is what is possible and nearest to it
+        if self.decoder != "coarse":
+            found[:, 0] = delay
+        none |= (weights < LEAST_WEIGHT) | np.isnan(delay)[:, None]
+        return np.where(none, np.nan, np.clip(found, -self.limit, self.limit)), np.where(none, 0.0, weights)
 
     def _elsewhere(self, logits: npt.NDArray[Any]) -> tuple[Floats, Floats]:
         """The best delay of all and its probability, where it is impossible and more likely than not; else NaN and 0.

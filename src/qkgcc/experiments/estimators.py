@@ -12,7 +12,6 @@ import numpy.typing as npt
 from qkgcc import gcc
 from qkgcc.classical import TAPER, Classical
 from qkgcc.decoding import peaks
-from qkgcc.estimate import LEAST_WEIGHT
 from qkgcc.evidence import Frames, Method, at_unit_level
 from qkgcc.experiments.framesets import FRAME, RATE, FrameSet
 from qkgcc.neural import Model, Network
@@ -85,10 +84,10 @@ def answers(
                 frames = at_unit_level(frames)
             evidence = method.evidence(frames.astype(np.float32))
             curves[here], delays[part], confidence[part], beyond[here] = method.decode(evidence)
-            found, weights = peaks(np.maximum(curves[here], 0), method.lags, 2)
-            if method.kind == "posterior":  # as the estimator reports them
-                found[weights < LEAST_WEIGHT] = np.nan
-            two[part] = found
+            if isinstance(method, Network):
+                two[part], _ = method.sources(curves[here], delays[part], 2)
+            else:
+                two[part], _ = peaks(np.maximum(curves[here], 0), method.lags, 2)
             if progress is not None:
                 progress(len(part))
         if method.kind == "posterior":
