@@ -8,6 +8,7 @@ import pytest
 from qkgcc.arrays import DirectionEstimate, DirectionEstimator, array
 from qkgcc.arrays.reflections import AROUND, BROADSIDE, REFLECTED, reflected, unfolded
 from qkgcc.arrays.tracks import find_tracks
+from qkgcc.arrays.tracks.tracker import Tracker
 from qkgcc.simulate.render import render
 from qkgcc.simulate.scenes import Scene, Source
 
@@ -57,6 +58,22 @@ def test_a_ridge_is_one_track_and_two_of_them_are_two() -> None:
         tracks = find_tracks(times, said, np.ones(len(times), bool), grid, line=True)
         found = [np.degrees(np.arccos(np.mean([moment.direction[1] for moment in track]))) for track in tracks]
         assert sorted(found) == pytest.approx(cones, abs=10)
+
+
+def test_live_a_ridge_is_explained_by_its_talker() -> None:
+    angles = np.radians(np.arange(181.0))
+    grid = np.stack([np.sin(angles), np.cos(angles), 0 * angles], axis=1)
+    nobodys = {}
+    for line in (True, False):
+        tracker, nobodys[line], followed = Tracker(grid, 0.032, frame_seconds=0.064, line=line), 0, 0
+        for frame, angle in enumerate(ridge([30.0], 300)):
+            said = np.exp(-0.5 * ((np.arange(181) - angle) / 4) ** 2)
+            active = [track for track in tracker.update(0.032 * frame, said) if track.active]
+            away = [abs(np.degrees(np.arccos(np.clip(track.direction[1], -1, 1))) - 30) for track in active]
+            nobodys[line] += sum(degrees > 15 for degrees in away)
+            followed += any(degrees <= 10 for degrees in away)
+        assert followed > 200
+    assert nobodys[True] < 0.5 * nobodys[False]
 
 
 @functools.cache
