@@ -75,7 +75,7 @@ class Trainer:
         self.config, self.folder, self.device = config, Path(folder), torch.device(checked_device(str(device)))
         self.model = _first_model(config).to(self.device)
         if hasattr(self.model, "folded"):
-            # The same function of the same parameters, in less than two thirds of the time; on a CPU in a quarter.
+            # The same function of the same parameters, in less than two thirds of the time; less on a CPU, too.
             setattr(self.model, "folded", True)  # noqa: B010 - to mypy, every attribute is a module
         options: Any = self.model.options
         self.delays = np.asarray(options.delays, dtype=np.float64)
