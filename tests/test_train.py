@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -346,7 +347,7 @@ def test_a_run_that_was_cut_off_ends_at_the_same_bits(tmp_path: Path, sets: tupl
 
 def test_a_killed_process_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "qkgcc", "train", "tiny", "--out", str(tmp_path / "run"), "--device", "cpu"]
-    command += ["--set", "pairs=64", "--set", "validation_pairs=16", "--set", "batch=4", "--set", "epochs=60"]
+    command += ["--set", "pairs=64", "--set", "validation_pairs=16", "--set", "batch=4", "--set", "epochs=2000"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 90
@@ -408,7 +409,7 @@ def test_an_interrupt_in_the_middle_of_anything_leaves_a_state_to_go_on_from(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_command_that_is_told_to_end_saves_its_state(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "qkgcc", "train", "tiny", "--out", str(tmp_path / "run"), "--device", "cpu"]
-    command += ["--set", "pairs=64", "--set", "validation_pairs=16", "--set", "batch=4", "--set", "epochs=500"]
+    command += ["--set", "pairs=64", "--set", "validation_pairs=16", "--set", "batch=4", "--set", "epochs=5000"]
     process = subprocess.Popen(
         command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -427,15 +428,11 @@ def test_a_command_that_is_told_to_end_saves_its_state(tmp_path: Path, number: s
 
 @pytest.mark.parametrize("processes", [2])
 def test_several_processes_train_together(tmp_path: Path, processes: int) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        str(processes),
-        "--master-port",
-        "29511",
-    ]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+    command += ["--master-port", str(port)]
     command += ["-m", "qkgcc", "train", "tiny", "--out", str(tmp_path / "run"), "--device", "cpu"]
     command += ["--set", "pairs=64", "--set", "validation_pairs=16", "--set", "batch=8", "--set", "epochs=2"]
     done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
