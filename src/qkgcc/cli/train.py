@@ -82,6 +82,7 @@ def train(
                 interrupted = best is None and stop()
         if distributed.first():
             _report(trainer.history, best, folder, settings.epochs)
+        distributed.wait()
         if interrupted:
             raise typer.Exit(INTERRUPTED)
     finally:

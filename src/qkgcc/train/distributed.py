@@ -27,6 +27,12 @@ def join(wanted: str | None) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if device == "cuda" else torch.device(device)
 
 
+def wait() -> None:
+    """For the others to come as far as this: a process that ends while another still works takes its store away."""
+    if active():
+        dist.barrier()
+
+
 def leave() -> None:
     if active():
         dist.destroy_process_group()
