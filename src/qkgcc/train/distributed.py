@@ -28,7 +28,7 @@ def join(wanted: str | None) -> torch.device:
 
 
 def wait() -> None:
-    """For the others to come as far as this: a process that ends while another still works takes its store away."""
+    """For the others to come as far as this: where one ended while another still worked, torch aborted at times."""
     if active():
         dist.barrier()
 
