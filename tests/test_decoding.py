@@ -8,7 +8,19 @@ import numpy.typing as npt
 import pytest
 
 from qkgcc import decoding
-from qkgcc.decoding import COARSE, DECODERS, argmax, coarse, mean, peaks, posterior, probability_near, quadratic
+from qkgcc.decoding import (
+    COARSE,
+    DECODERS,
+    EXACT,
+    argmax,
+    balanced,
+    coarse,
+    mean,
+    peaks,
+    posterior,
+    probability_near,
+    quadratic,
+)
 from qkgcc.errors import InputError
 
 DELAYS = np.arange(-23.0, 24.0)
@@ -31,7 +43,7 @@ def test_every_decoder_finds_every_delay(decoder: str, step: float) -> None:
     delays = np.arange(-60, 61) * step
     true = np.linspace(-50, 50, 997) * step
     found = DECODERS[decoder](bell(true, 0.8 * step, delays), delays)
-    bound = {"argmax": 0.5, "mean": 0.1, "quadratic": 1e-9, "coarse": 1e-9}[decoder]
+    bound = {"argmax": 0.5, "mean": 0.1, "quadratic": 1e-9, "balanced": 1e-9, "coarse": 1e-9}[decoder]
     assert np.abs(found - true).max() <= bound * step * (1 + 1e-9)
 
 
@@ -69,11 +81,20 @@ def test_coarse_is_about_right_as_often_as_anything_can_be() -> None:
     best = every.max(axis=0).mean()
     assert best - 0.01 < probability["coarse"] <= best + 1e-3
     assert probability["quadratic"] < probability["coarse"] - 0.02
+    # `balanced` is between the two in both respects, and nothing beats it in what it is made for.
+    assert probability["quadratic"] < probability["balanced"] < probability["coarse"]
+    exact = {
+        name: probability_near(given, DELAYS, np.clip(DECODERS[name](given, DELAYS), -23, 23), EXACT).mean()
+        for name in DECODERS
+    }
+    assert exact["coarse"] < exact["balanced"] < exact["quadratic"]
+    assert max(DECODERS, key=lambda name: probability[name] + 0.5 * exact[name]) == "balanced"
 
 
-def test_coarse_mirrors() -> None:
+@pytest.mark.parametrize("decoder", [balanced, coarse])
+def test_what_may_answer_between_two_peaks_mirrors(decoder) -> None:  # type: ignore[no-untyped-def]
     given = 0.3 * bell(-8.0) + 0.3 * bell(-3.3) + 0.4 * bell(14.2)
-    assert coarse(given, DELAYS) == pytest.approx(-coarse(given[::-1], DELAYS), abs=0.3)
+    assert decoder(given, DELAYS) == pytest.approx(-decoder(given[::-1], DELAYS), abs=0.3)
 
 
 @pytest.mark.parametrize("decoder", sorted(DECODERS))

@@ -196,7 +196,7 @@ def test_loud_and_soft_clear_and_noisy(path: Path) -> None:
     assert (silence.confidence == 0).all()
 
 
-@pytest.mark.parametrize("decoder", ["argmax", "mean", "quadratic", "coarse"])
+@pytest.mark.parametrize("decoder", ["argmax", "mean", "quadratic", "balanced", "coarse"])
 def test_the_decoder_is_a_choice(path: Path, decoder: str) -> None:
     answer = DelayEstimator(path, spacing=0.2, decoder=decoder)(recording(3.4), RATE)
     assert answer.calibrated == (decoder == "quadratic")  # which the curve was made with
@@ -223,11 +223,11 @@ def test_several_sources(path: Path) -> None:
 
 
 def test_sources_are_possible_and_each_is_one_of_the_peaks(path: Path) -> None:
-    """`coarse` may answer between two peaks: the sources are the peaks all the same, and none is there twice."""
+    """`balanced` and `coarse` may answer between two peaks: the sources are the peaks all the same, and none is there twice."""
     quiet = recording(-6.0) + 0.3 * np.random.default_rng(3).standard_normal((2, RATE // 2)) * 0.1
     both = quiet + delayed_noise(5.0, RATE // 2, seed=9)[0] * 0.1
     found = {}
-    for decoder in ("quadratic", "coarse"):
+    for decoder in ("quadratic", "balanced", "coarse"):
         answer = DelayEstimator(path, spacing=0.12, max_sources=4, decoder=decoder, hop=FRAME)(both, RATE)
         assert answer.source_delays is not None
         found[decoder] = answer.source_delays
@@ -236,8 +236,8 @@ def test_sources_are_possible_and_each_is_one_of_the_peaks(path: Path) -> None:
         assert np.abs(answer.source_delays[known]).max() <= 0.12 / SPEED_OF_SOUND * RATE + 1e-9
         apart = np.diff(np.sort(answer.source_delays, axis=1), axis=1)
         assert np.nanmin(apart) > 0.4  # two samples, but for what the spacing clips
-    same = np.isclose(found["quadratic"], found["coarse"], equal_nan=True, atol=0.51)
-    assert same.all()
+    for decoder in ("balanced", "coarse"):
+        assert np.isclose(found["quadratic"], found[decoder], equal_nan=True, atol=0.51).all()
 
 
 @pytest.mark.parametrize(("rate", "known"), [(8000, False), (11025, True), (12000, True), (16000, True)])

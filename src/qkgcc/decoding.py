@@ -7,17 +7,19 @@ Three decoders begin at the most probable candidate:
 - `quadratic` answers the vertex of the parabola through the logarithm of the posterior at it and at its neighbours:
   exact where the posterior is a normal distribution, wherever that lies between the candidates.
 
-The fourth looks for the delay that is most likely to be about right:
+Two look for the delay that is most likely to be right:
 
 - `coarse` answers the delay that most probably is within 10 cm of path of the truth, 4.7 samples at 16 kHz. Where one
   peak prevails that is its vertex; where several lie near each other, and each is as likely as not a reflection, it is
   between them or the one that has company. Fewer answers are far off, and fewer are exact.
+- `balanced` does the same, but to be within a sample counts half as much as to be within 10 cm: of several peaks it
+  takes the one that has company, and seldom answers between them.
 
 Candidates are evenly spaced and rise; delays come in their unit. A posterior with NaN in it has no delay: NaN.
 """
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,8 +34,10 @@ Indices = npt.NDArray[np.intp]
 _TINY = float(np.finfo(np.float64).tiny)
 COARSE = 0.10 / SPEED_OF_SOUND * 16000
 """Samples: what is about right to `coarse`."""
-EXACT = 1.0, 0.1
-"""Samples, and what it counts to `coarse` beside the above: of delays that are as likely about right, the exact one."""
+EXACT = 1.0
+"""Samples: what is exactly right to `coarse` and `balanced`."""
+EXACT_COUNTS = {"coarse": 0.1, "balanced": 0.5}
+"""What to be exactly right counts beside being about right. `benchmarks.coarse` has others."""
 REACH = 2
 """Steps either side of the peak that `mean` looks at."""
 WINDOW = 1.0
@@ -104,16 +108,38 @@ def coarse(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Array:
     >>> float(argmax(several, delays)), 9 < float(coarse(several, delays)) < 13
     (-15.0, True)
     """
-    return _decode(posterior, delays, _about_right)
+    return likely_right(posterior, delays, EXACT, EXACT_COUNTS["coarse"])
+
+
+def balanced(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Array:
+    """The delay that is likely within `COARSE` of the truth, and exact. Shape: (..., delays), (delays,) -> (...,)
+
+    >>> delays = np.arange(-20, 21)
+    >>> several = np.select([delays == -15, delays == 8, delays == 11], [0.4, 0.32, 0.28])
+    >>> float(argmax(several, delays)), float(balanced(several, delays))
+    (-15.0, 8.0)
+    """
+    return likely_right(posterior, delays, EXACT, EXACT_COUNTS["balanced"])
+
+
+def likely_right(posterior: npt.ArrayLike, delays: npt.ArrayLike, exact: float, counts: float) -> Array:
+    """The delay that has the most probability within `COARSE`, and within `exact` of it times `counts`.
+
+    Shape: (..., delays), (delays,) -> (...,)
+    """
+    return _decode(posterior, delays, partial(_about_right, near=exact, count=counts))
 
 
 DECODERS: Mapping[str, Callable[[npt.ArrayLike, npt.ArrayLike], Array]] = {
     "argmax": argmax,
     "mean": mean,
     "quadratic": quadratic,
+    "balanced": balanced,
     "coarse": coarse,
 }
 """Every decoder by its name."""
+BETWEEN = frozenset({"balanced", "coarse"})
+"""Those that may answer another delay than the highest peak's."""
 
 
 def probability_near(posterior: npt.ArrayLike, delays: npt.ArrayLike, delay: npt.ArrayLike, tolerance: float) -> Array:
@@ -324,7 +350,7 @@ def _local_mean(rows: Array, delays: Array, index: Indices) -> Array:
     return np.asarray(delays[index] + (weights * offsets).sum(axis=-1) / weights.sum(axis=-1))
 
 
-def _about_right(rows: Array, delays: Array, index: Indices) -> Array:
+def _about_right(rows: Array, delays: Array, index: Indices, *, near: float, count: float) -> Array:
     if len(delays) == 1:
         return _keep(rows, delays, index)
     step = delays[1] - delays[0]
@@ -337,7 +363,6 @@ def _about_right(rows: Array, delays: Array, index: Indices) -> Array:
         whole = np.minimum(at.astype(np.intp), len(delays) - 1)
         return np.asarray(total[:, whole] + rows[:, whole] * (at - whole))
 
-    near, count = EXACT
     likely = below(places + COARSE) - below(places - COARSE)
     likely += count * (below(places + near) - below(places - near))
     first = likely.argmax(axis=-1)

@@ -451,14 +451,14 @@ class Network:
     def sources(self, posterior: npt.NDArray[Any], delay: npt.NDArray[Any], most: int) -> tuple[Floats, Floats]:
         """Delays of at most so many sources, the most probable first, and their weights; NaN and 0 where fewer are.
 
-        They are the peaks of the posterior at possible delays, the first of them read by the decoder. `coarse` may have
-        answered another delay than a peak: then the first one is the peak itself.
+        They are the peaks of the posterior at possible delays, the first of them read by the decoder. `balanced` and
+        `coarse` may have answered another delay: with them, the first one is the peak itself.
         Shape: (T, L), (T,) -> (T, sources), (T, sources)
         """
         found, weights = decoding.peaks(posterior, self.lags, min(most, len(self.lags)))
         none = np.abs(found) > self.limit + SLACK
         none[:, 0] = False  # the answer itself is what is possible and nearest to it
-        if self.decoder != "coarse":
+        if self.decoder not in decoding.BETWEEN:
             found[:, 0] = delay
         none |= (weights < LEAST_WEIGHT) | np.isnan(delay)[:, None]
         return np.where(none, np.nan, np.clip(found, -self.limit, self.limit)), np.where(none, 0.0, weights)

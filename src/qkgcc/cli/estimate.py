@@ -66,7 +66,8 @@ def estimate(
         str | None, typer.Option(help="Of a correlation: band-limited (default), parabolic or none.")
     ] = None,
     decoder: Annotated[
-        str | None, typer.Option(help="Of a network's posterior: argmax, mean, quadratic or coarse (default: its own).")
+        str | None,
+        typer.Option(help="Of a network's posterior: argmax, mean, quadratic, balanced or coarse (default: its own)."),
     ] = None,
     symmetric: Annotated[
         bool,
