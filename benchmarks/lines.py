@@ -23,6 +23,7 @@ from qkgcc.arrays import Geometry, array
 from qkgcc.arrays.directions.estimator import DirectionEstimator
 from qkgcc.arrays.directions.found import DirectionEstimate
 from qkgcc.data.banks import Bank
+from qkgcc.methods import ARRAY_DEFAULT
 from qkgcc.simulate.render import render
 from qkgcc.simulate.scenes import Scene, Source
 
@@ -30,7 +31,7 @@ RATE = 16000
 SECONDS = 6
 ARRAYS = ("linear:2:0.15", "linear:4:0.05", "linear:8:0.04")
 T60 = (0.3, 0.8)
-METHODS = ("general", "phat")
+METHODS = (ARRAY_DEFAULT, "phat")
 NEAR, ELSEWHERE = 10.0, 15.0
 """Degrees: what is found, and what is no talker."""
 APART = 40.0
@@ -163,7 +164,7 @@ def main() -> None:
     ]
     write("directions_lines", "Arrays on a line in rooms", command, list(rows[0]), rows, notes)
     table = _confidence([all_of for key, all_of in found.items() if key[3] != "phat"])
-    notes = ["Blocks of 1 s by `general`, of the same rooms; right: within 10 degrees of a talker."]
+    notes = [f"Blocks of 1 s by `{ARRAY_DEFAULT}`, of the same rooms; right: within 10 degrees of a talker."]
     title = "What the confidence of arrays on a line is worth"
     write("directions_lines_confidence", title, command, list(table[0]), table, notes)
 

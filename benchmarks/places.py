@@ -29,6 +29,7 @@ from qkgcc.arrays.files import write_geometry
 from qkgcc.arrays.positions import Position
 from qkgcc.data.array_benchmark import ACTIVE, SCALE, recorded
 from qkgcc.data.banks import Bank
+from qkgcc.methods import ARRAY_DEFAULT
 from qkgcc.simulate.array_scenes import BLOCKS, DISTRIBUTED, KINDS, ArrayScene, Kind, array_scene, spoken
 from qkgcc.simulate.degradations import Degradations
 from qkgcc.simulate.scenes import Scene, Source
@@ -37,7 +38,7 @@ RATE = 16000
 SECONDS = 10
 SEED = 20_260_131
 """Other rooms than those of array-test."""
-METHODS = ("general", "general-small", "phat")
+METHODS = (ARRAY_DEFAULT, "general-small", "phat")
 NEAR = 0.5
 """Metres on the floor within which a place is right: what `Position.confidence` is about."""
 FEWER = (4, 5)
@@ -307,9 +308,9 @@ def main() -> None:
             found[method] += found_in(room, estimated(room, method, room.kind.talkers))
         for count in FEWER:
             less = with_fewer(room, count)
-            found["general"] += found_in(less, estimated(less, "general", less.kind.talkers))
+            found[ARRAY_DEFAULT] += found_in(less, estimated(less, ARRAY_DEFAULT, less.kind.talkers))
         if room.microphones == "anywhere":
-            counts += counted_in(room, estimated(room, "general", "auto"))
+            counts += counted_in(room, estimated(room, ARRAY_DEFAULT, "auto"))
     command += f" --bank banks/{given.bank.name} --count {given.count}"
     table = [row for method in METHODS for row in ellipses(found[method], method)]
     notes = [
@@ -320,13 +321,13 @@ def main() -> None:
     write("places_ellipse", "What the ellipse of a place is worth", command, list(table[0]), table, notes)
     places = ("anywhere", "on walls")
     every = [*places, *(f"{count}, {where}" for count in FEWER for where in places)]
-    table = [row for where in every for row in confidence(found["general"], "general", where)]
+    table = [row for where in every for row in confidence(found[ARRAY_DEFAULT], ARRAY_DEFAULT, where)]
     notes = [
         f"Blocks of 1 s, as many places as talkers; right: within {NEAR} m on the floor of a talker. {rooms_of} A "
         "number is that of the microphones that are heard, of the six of a room."
     ]
     write("places_confidence", "What the confidence of places is worth", command, list(table[0]), table, notes)
-    table = counting(counts, "general")
+    table = counting(counts, ARRAY_DEFAULT)
     notes = [
         f'`sources="auto"`: blocks by how many speak in half of them or more, and whole recordings of {SECONDS} s of '
         f"talkers who stand. A place is somebody's within {NEAR} m on the floor, the first one of each talker; "

@@ -52,8 +52,8 @@ LABELS = {"qkgcc": "QK-GCC", "steered": "steered QK-GCC", "ngcc": "NGCC", "pgcc"
 UNFOLDED = "torch, not folded"
 TIMES, OF_MANY, RIGHT = f"times {plain_phat.NAME}", f"ms a frame, of {BATCH}", "within 10 cm, %"
 ACCURACY = (
-    f"`{RIGHT}` is not measured in this run: it is stored, of all 97,200 frames of `paper-test`, `phat`, `general` and "
-    "`general-small` in results/general.json, the others in results/table1.json, where it is the mean over seeds if "
+    f"`{RIGHT}` is not measured in this run: it is stored, of all 97,200 frames of `paper-test`, `phat` and the "
+    "`general` networks in results/general.json, the others in results/table1.json, where it is the mean over seeds if "
     "there are several (the first is timed). Rows of one method are one network run in several ways, and have one "
     "accuracy: by onnxruntime, NumPy and torch the logits are the same but for rounding (tests/test_inference.py, "
     "tests/test_models_standalone.py)."
@@ -215,7 +215,7 @@ def main() -> None:
         f"Ratios round by round, of single frames. A frame is measured after {WARM} others by the same method, as in a "
         "recording; the first after another method takes up to twice as long. `compiled`: this package's kernel; "
         "`onnxruntime`: what `qkgcc export` writes, frame by frame. QK-GCC is folded except where it says so. "
-        "`general` and `general-small` were trained on any room, the others on rooms like those of `paper-test`. "
+        "The `general` networks were trained on any room, the others on rooms like those of `paper-test`. "
         "Start, memory and download: footprint.md, of the same run.",
         "",
         ACCURACY,

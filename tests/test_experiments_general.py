@@ -129,7 +129,7 @@ class TestGeneral:
         assert not general._known(rows, replace(methods[0], path=Path(__file__)), "respeaker")
 
     def test_published_networks_are_not_measured_where_the_tables_have_them(self, path: Path) -> None:
-        published, model, _ = general.candidates([path], [path])[-3:]
+        published, model = general.candidates([path], [path])[-3:-1]
         assert set(model.sets) - set(published.sets) == {"paper-test", "paper-noise", "paper-music"}
 
     def test_a_taper_takes_the_edges_out_of_a_frame(self) -> None:

@@ -438,4 +438,4 @@ class TestWhatRunsIt:
         with pytest.raises(InputError, match=f"cannot be run by compiled code: {message}"):
             SteeredModel.load(self.path, compiled=True)
         shown = " ".join(CliRunner().invoke(app, ["methods"]).stdout.split())
-        assert "Here general and general-small are run by NumPy, slowly (the" in shown
+        assert "Here general, general-medium and general-small are run by NumPy, slowly (the" in shown

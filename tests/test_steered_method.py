@@ -223,7 +223,7 @@ def test_several_sources(path: Path) -> None:
 
 
 def test_sources_are_possible_and_each_is_one_of_the_peaks(path: Path) -> None:
-    """`balanced` and `coarse` may answer between two peaks: the sources are the peaks all the same, and none is there twice."""
+    """Some decoders may answer between two peaks: the sources are the peaks all the same, and none is there twice."""
     quiet = recording(-6.0) + 0.3 * np.random.default_rng(3).standard_normal((2, RATE // 2)) * 0.1
     both = quiet + delayed_noise(5.0, RATE // 2, seed=9)[0] * 0.1
     found = {}

@@ -51,9 +51,9 @@ class DelayEstimator:
         frame, hop: seconds. A checkpoint brings its own frame.
         band: lowest and highest frequency in Hz that may count.
         interpolation: between the samples of a correlation: "band-limited" (by default), "parabolic" or "none".
-        decoder: from a network's posterior to a delay (`qkgcc.decoding`), by default what its card says: "argmax", "mean"
-            or "quadratic", the highest peak; "coarse", the delay that most likely is right to 10 cm of path; "balanced",
-            likely to be right to that, and exactly.
+        decoder: from a network's posterior to a delay (`qkgcc.decoding`), by default what its card says. "argmax",
+            "mean" and "quadratic" answer the highest peak; "coarse" the delay that most likely is right to 10 cm of
+            path; "balanced" one that is likely to be right to that, and exactly.
         beta: exponent of "phat-beta".
         max_sources: how many peaks of a network's posterior to report, besides the one delay.
         symmetric: swapping the channels gives exactly the opposite answer: a network is asked both ways, and the mean

@@ -52,7 +52,12 @@ PRETRAINED = {
             "steered QK-GCC, trained on rooms, spacings, sources and recorders of all kinds; confidence calibrated",
             "weights/README.md in the package",
         ),
-        MethodInfo("general-small", "the same, smaller: a quarter of the work", "weights/README.md in the package"),
+        MethodInfo(
+            "general-medium",
+            "the same, smaller: for half the time; what arrays take, which ask it for every pair",
+            "weights/README.md in the package",
+        ),
+        MethodInfo("general-small", "the same, smaller again", "weights/README.md in the package"),
     )
 }
 
@@ -60,6 +65,8 @@ METHODS = PRETRAINED | CLASSICAL
 
 DEFAULT = "general"
 """What an estimator takes when no method is named."""
+ARRAY_DEFAULT = "general-medium"
+"""The same, of directions and positions: eight microphones are 28 pairs, and what one leaves open others decide."""
 
 
 def pretrained(name: str) -> Path:

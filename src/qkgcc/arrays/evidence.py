@@ -38,7 +38,7 @@ from qkgcc.errors import InputError
 from qkgcc.estimate import NOTABLE, check_range, load_network
 from qkgcc.evidence import DEAD, SILENCE, at_unit_level
 from qkgcc.inference.model import SteeredModel
-from qkgcc.methods import CLASSICAL, DEFAULT
+from qkgcc.methods import ARRAY_DEFAULT, CLASSICAL
 from qkgcc.neural import Network
 
 RATE = 16000
@@ -100,7 +100,7 @@ class ArrayEvidence:
     def __init__(
         self,
         geometry: Geometry,
-        method: str | Path | Network = DEFAULT,
+        method: str | Path | Network = ARRAY_DEFAULT,
         *,
         sample_rate: int,
         frame: float = FRAME,
@@ -352,7 +352,8 @@ def array_network(method: str | Path, threads: int | None = None) -> Network:
     network = load_network(method, threads=threads)
     if not isinstance(network.model, SteeredModel) or network.scaling != "frame":
         raise InputError(
-            f"{method} cannot be asked for the pairs of an array: take a steered network such as {DEFAULT}, or phat"
+            f"{method} cannot be asked for the pairs of an array: take a steered network such as {ARRAY_DEFAULT}, or "
+            "phat"
         )
     return network
 

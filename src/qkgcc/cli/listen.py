@@ -8,7 +8,7 @@ import typer
 from qkgcc.cli.estimate import Format
 from qkgcc.cli.options import Spacing, SpeedOfSound, Temperature, sound_speed, source_count
 from qkgcc.errors import InputError
-from qkgcc.methods import DEFAULT
+from qkgcc.methods import ARRAY_DEFAULT, DEFAULT
 
 
 def listen(
@@ -33,8 +33,8 @@ def listen(
         str | None, typer.Option(help="The microphones' channels in their order, from 0: 1,2,3,4 (default: the first).")
     ] = None,
     method: Annotated[
-        str, typer.Option("--method", "-m", help="One of `qkgcc methods`, or a network: a checkpoint, or ONNX.")
-    ] = DEFAULT,
+        str | None, typer.Option("--method", "-m", help="One of `qkgcc methods`, or a network: a checkpoint, or ONNX.")
+    ] = None,
     spacing: Spacing = None,
     max_delay: Annotated[float | None, typer.Option(help="Largest delay in seconds, instead of a spacing.")] = None,
     frame: Annotated[float | None, typer.Option(help="Seconds in a frame (0.128; of arrays 0.064).")] = None,
@@ -93,7 +93,7 @@ def listen(
             raise InputError("--track follows directions: give --array, too")
         if sources is not None:
             raise InputError("--sources is for directions that are followed: give --array and --track, too")
-        listening.delays(heard, lookahead or 0.0, method, spacing=spacing, max_delay=max_delay, **shared)
+        listening.delays(heard, lookahead or 0.0, method or DEFAULT, spacing=spacing, max_delay=max_delay, **shared)
         return
     if sources is not None:
         if not track:
@@ -101,4 +101,4 @@ def listen(
         shared["sources"] = source_count(sources)
     if any(one is not None for one in (spacing, max_delay, lookahead)):
         raise InputError("--spacing, --max-delay and --lookahead are for two microphones: an --array knows its own")
-    listening.directions(heard, geometry, track, method, **shared)
+    listening.directions(heard, geometry, track, method or ARRAY_DEFAULT, **shared)

@@ -14,7 +14,7 @@ from qkgcc.cli.estimate import PLOT_SUFFIXES, expand, paused, plot_path, read_pa
 from qkgcc.cli.options import SpeedOfSound, Temperature, channel_numbers, numbers, sound_speed, source_count
 from qkgcc.cli.tables import console, progress_bar
 from qkgcc.errors import InputError
-from qkgcc.methods import DEFAULT
+from qkgcc.methods import ARRAY_DEFAULT
 from qkgcc.plots import check_plotting
 
 WIDE = 1.5
@@ -38,7 +38,7 @@ def locate(
     ],
     method: Annotated[
         str, typer.Option("--method", "-m", help="One of `qkgcc methods` (phat: SRP-PHAT), or a steered network.")
-    ] = DEFAULT,
+    ] = ARRAY_DEFAULT,
     sources: Annotated[
         str | None,
         typer.Option(help="How many to look for in each block, or auto (1); with --track, at any moment (all)."),

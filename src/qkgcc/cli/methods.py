@@ -7,7 +7,7 @@ from rich.table import Table
 
 from qkgcc.cli.tables import console
 from qkgcc.inference.model import SteeredModel
-from qkgcc.methods import DEFAULT, METHODS, PRETRAINED, pretrained
+from qkgcc.methods import ARRAY_DEFAULT, DEFAULT, METHODS, PRETRAINED, pretrained
 
 
 def methods() -> None:
@@ -16,8 +16,8 @@ def methods() -> None:
     for method in METHODS.values():
         table.add_row(method.name, method.line, method.reference)
     table.caption = (
-        f"{DEFAULT} is taken when no method is named. A network of your own is a method too: "
-        "qkgcc estimate FILE --method path/to/best.safetensors\n" + escape("\n".join(_runners()))
+        f"{DEFAULT} is taken when no method is named, {ARRAY_DEFAULT} by arrays. A network of your own is a method, "
+        "too: qkgcc estimate FILE --method path/to/best.safetensors\n" + escape("\n".join(_runners()))
     )
     table.caption_justify = "left"
     console().print(table)
@@ -28,4 +28,5 @@ def _runners() -> Iterator[str]:
     runners = {name: SteeredModel.load(pretrained(name)).runner for name in PRETRAINED}
     for runner in dict.fromkeys(runners.values()):
         names = [name for name, one in runners.items() if one == runner]
-        yield f"Here {' and '.join(names)} {'is' if len(names) == 1 else 'are'} run by {runner}."
+        listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+        yield f"Here {listed} {'is' if len(names) == 1 else 'are'} run by {runner}."

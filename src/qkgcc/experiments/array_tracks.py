@@ -38,7 +38,7 @@ from qkgcc.data.array_benchmark import ArrayBenchmark
 from qkgcc.data.banks import Bank
 from qkgcc.errors import InputError
 from qkgcc.experiments import results
-from qkgcc.methods import DEFAULT, WEIGHTS
+from qkgcc.methods import ARRAY_DEFAULT, WEIGHTS
 from qkgcc.provenance import commit
 from qkgcc.simulate.array_scenes import KINDS, SAMPLE_RATE, Kind
 
@@ -79,7 +79,7 @@ class Tracks:
     """This package's tracks, as users get them."""
 
     name: str
-    method: str = DEFAULT
+    method: str = ARRAY_DEFAULT
 
     @property
     def settings(self) -> dict[str, Any]:

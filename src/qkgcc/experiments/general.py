@@ -36,6 +36,7 @@ from qkgcc.errors import InputError
 from qkgcc.evidence import Method
 from qkgcc.experiments import estimators, framesets, results
 from qkgcc.experiments.framesets import RATE, FrameSet
+from qkgcc.neural import Network
 from qkgcc.provenance import commit
 
 NAME = "general"
@@ -49,8 +50,8 @@ SHIFT = 3
 WIDE = 0.2
 """Metres: pairs that are closer score within 10 cm by answering 0."""
 
-COARSE = "-coarse"
-"""After the name of a network that answers by the decoder of that name."""
+VARIANTS = ("quadratic", "coarse")
+"""Decoders that a network is measured with besides its own; they follow its name, as in `general-coarse`."""
 
 SPACINGS = (0.0, 0.08, WIDE, 0.6, np.inf)
 DISTANCES = (0.0, 1.0, 2.0, np.inf)
@@ -87,7 +88,7 @@ class Cell:
 
 def candidates(models: Sequence[Path], published: Sequence[Path] = ()) -> list[Candidate]:
     """GCC-PHAT of frames as they are cut, weightings as this package has them, and a network for each file, called as
-    the file is; networks for any pair with their own decoder, and with `coarse`.
+    the file is; networks for any pair with their own decoder, and with the `VARIANTS`.
 
     Published networks are left out on the paper's sets, where Tables 1 and 2 have them.
     """
@@ -97,7 +98,12 @@ def candidates(models: Sequence[Path], published: Sequence[Path] = ()) -> list[C
         *(Candidate(weighting, estimators.classical(weighting)) for weighting in ("cc", "phat", "phat-beta", "scot")),
         *(Candidate(path.stem, estimators.network(path), path, elsewhere) for path in published),
         *(Candidate(path.stem, estimators.network(path), path) for path in models),
-        *(Candidate(path.stem + COARSE, estimators.network(path, "coarse"), path) for path in models),
+        *(
+            Candidate(f"{path.stem}-{decoder}", estimators.network(path, decoder), path)
+            for path in models
+            for decoder in VARIANTS
+            if decoder != Network.load(path).decoder
+        ),
     ]
 
 

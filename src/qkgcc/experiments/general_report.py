@@ -11,8 +11,8 @@ from qkgcc.calibration import expected_calibration_error, reliability
 from qkgcc.experiments import general, results
 from qkgcc.experiments.general import unpacked
 
-OURS = ("general", "general-small")
-COMPARED = (*OURS, OURS[0] + general.COARSE)
+OURS = ("general", "general-medium", "general-small")
+COMPARED = (*OURS, *(f"{OURS[0]}-{decoder}" for decoder in general.VARIANTS))
 REFERENCE = "gcc-phat"
 ENOUGH = 400
 """Frames of a cell that a judgement of it takes."""
@@ -72,7 +72,7 @@ def claim_lines(folder: Path) -> Lines:
     lines = [["difference", "general-test, 62.5 us", "general-test, 10 cm", "paper-test, 10 cm"]]
     for better in COMPARED:
         for worse in _methods(rows):
-            if worse.removesuffix(general.COARSE) in OURS or better not in _methods(rows):
+            if worse.startswith(OURS[0]) or better not in _methods(rows):  # ours, and what they learned from
                 continue
             wide = [row for row in rows if row["set"] != "general-test" or _is_wide(row)]
             cells = [

@@ -28,7 +28,7 @@ from qkgcc.arrays.directions.context import CONTEXT
 from qkgcc.arrays.positions.estimator import BEYOND
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError, MissingExtraError
-from qkgcc.methods import CLASSICAL, WEIGHTS
+from qkgcc.methods import ARRAY_DEFAULT, CLASSICAL, WEIGHTS
 
 Floats = npt.NDArray[np.float64]
 
@@ -228,10 +228,10 @@ def ours() -> list[Locator]:
 
     Directions and positions of the same name are the same method.
     """
-    methods = {"qkgcc": "general", "qkgcc-small": "general-small", "qkgcc-phat": "phat"}
+    methods = {"qkgcc": ARRAY_DEFAULT, "qkgcc-small": "general-small", "qkgcc-phat": "phat"}
     return [
         *(Directions(name, method) for name, method in methods.items()),
-        Directions("qkgcc-alone", "general", context=0.0),
+        Directions("qkgcc-alone", ARRAY_DEFAULT, context=0.0),
         *(Positions(name, method) for name, method in methods.items()),
     ]
 

@@ -1,6 +1,7 @@
 """From a trained checkpoint to a model that ships: half precision, a calibrated confidence.
 
-    python -m qkgcc.experiments.shipping runs/general-0/best.safetensors --name general --bank banks/test-clean ...
+    python -m qkgcc.experiments.shipping runs/general-0/best.safetensors --name general --decoder balanced \\
+        --bank banks/test-clean --bank banks/dev-clean --bank banks/music --bank banks/noise
 
 The confidence is calibrated on recordings that no training has seen (`unseen`), with the validation voices; the test
 sets take no part. Whatever depends on the weights is computed from the half-precision ones, which are what ships.
@@ -42,7 +43,7 @@ STRIDES = (1, 2, 6)
 """A recording is also taken as if it had every second or every sixth of its frames only: users choose the hop, and the
 curves are to hold for frames that overlap, that follow each other, and that are far apart."""
 FINE = ("argmax", "mean", "quadratic")
-"""Decoders of which the card names the best."""
+"""Decoders of the highest peak, of which the card names the best unless another is asked for."""
 SCENES = 1500
 WITHIN = TOLERANCE * RATE + 1e-6
 """Samples. A hair more: a true delay of 3.0 answered with 2.0 is within a sample, however it is rounded."""
@@ -140,8 +141,10 @@ def errors(curves: Curves, answer: Heard, given: FrameSet, rows: Bools) -> tuple
     return expected_calibration_error(curves.alone(own), right), float(np.mean(together))
 
 
-def calibrated(model: Model, given: FrameSet, progress: Callable[[int], object] | None = None) -> Card:
-    """The network's card with its decoder and its curves for each rate.
+def calibrated(
+    model: Model, given: FrameSet, progress: Callable[[int], object] | None = None, decoder: str | None = None
+) -> Card:
+    """The network's card with its decoder (the finest, if none is given) and its curves for each rate.
 
     The curves are fitted to all recordings. How well they hold is measured on every other one, by curves of the rest.
     """
@@ -155,7 +158,7 @@ def calibrated(model: Model, given: FrameSet, progress: Callable[[int], object] 
     # Of the answers that are right at all, the decoder that is nearest.
     near = np.all([value <= 2 * WITHIN for value in error.values()], axis=0)
     median = {name: float(np.median(value[near])) for name, value in error.items()}
-    decoder = min(median, key=lambda name: median[name])
+    decoder = decoder or min(median, key=lambda name: median[name])
     halves = [given.groups % 2 == i for i in (0, 1)]
     curves, accuracy, alone, in_context = [], {}, {}, {}
     for rate in RATES:
@@ -179,7 +182,12 @@ def calibrated(model: Model, given: FrameSet, progress: Callable[[int], object] 
 
 
 def ship(
-    path: Path, name: str, given: FrameSet, folder: Path = WEIGHTS, progress: Callable[[int], object] | None = None
+    path: Path,
+    name: str,
+    given: FrameSet,
+    folder: Path = WEIGHTS,
+    progress: Callable[[int], object] | None = None,
+    decoder: str | None = None,
 ) -> Card:
     """Write `name.safetensors` from a trained checkpoint; `progress` counts recordings at each rate."""
     model, card = checkpoint.load(path)
@@ -195,7 +203,7 @@ def ship(
     bare = dataclasses.replace(card, name=name, metrics={k: v for k, v in card.metrics.items() if k != KEY})
     with tempfile.TemporaryDirectory() as temporary:
         checkpoint.save(model, Path(temporary) / "bare.safetensors", bare, torch.float16)
-        card = calibrated(SteeredModel.load(Path(temporary) / "bare.safetensors"), given, progress)
+        card = calibrated(SteeredModel.load(Path(temporary) / "bare.safetensors"), given, progress, decoder)
     checkpoint.save(model, folder / f"{name}.safetensors", card, torch.float16)
     return card
 
@@ -207,6 +215,7 @@ def main() -> None:
     parser.add_argument("--bank", type=Path, action="append", required=True)
     parser.add_argument("--scenes", type=int, default=SCENES)
     parser.add_argument("--out", type=Path, default=WEIGHTS)
+    parser.add_argument("--decoder", choices=list(DECODERS), help="of its answers; by default the finest of its peaks'")
     arguments = parser.parse_args()
     with Progress() as progress:
         made = progress.add_task("unseen recordings", total=arguments.scenes)
@@ -219,6 +228,7 @@ def main() -> None:
             given,
             arguments.out,
             lambda count: progress.advance(asked, count),
+            arguments.decoder,
         )
     print({key: card.metrics[key] for key in ("decoder", "unseen")})
 

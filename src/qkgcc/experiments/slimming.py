@@ -3,8 +3,8 @@
     python -m qkgcc.experiments.slimming checkpoints/general-large.safetensors --kernel 3 --out runs/slim.safetensors \\
         --bank banks/test-clean --bank banks/dev-clean --bank banks/music --bank banks/noise
 
-The gate's first convolution is the dearest part of a network that has a look at the surroundings anyway. The smaller one
-is fitted, by least squares on frames of training scenes, to what the larger one answers; nothing else changes.
+The gate's first convolution is the dearest part of a network that has a look at the surroundings anyway. The smaller
+one is fitted, by least squares on frames of training scenes, to what the larger one answers; nothing else changes.
 """
 
 from __future__ import annotations
@@ -68,13 +68,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--kernel", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--bank", type=Path, action="append", required=True)
+    parser.add_argument("--bank", type=Path, action="append", default=[], help="none: synthetic sounds")
     given = parser.parse_args(arguments)
     model, card = checkpoint.load(given.checkpoint)
     if not isinstance(model, Steered):
         raise InputError(f"{given.checkpoint} holds a {card.architecture}; expected a steered QK-GCC")
     each = configs.load("general").frames_per_scene
-    config = configs.load("general", [f"pairs={SCENES * each}", "validation_pairs=1", "teacher=", "start="])
+    changes = [
+        f"pairs={SCENES * each}",
+        "validation_pairs=1",
+        "teacher=",
+        "start=",
+        "plain=0.0",
+        "synthetic_pool=64",
+        "batch=2",
+    ]
+    config = configs.load("general", changes)
     banks = [Bank.load(bank) for bank in given.bank]
     made, _ = make_sets(config, banks, "cpu", frame=model.options.frame)
     model.folded = True

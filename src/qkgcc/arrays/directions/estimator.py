@@ -56,7 +56,7 @@ from qkgcc.audio import Recording, open_audio
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
 from qkgcc.estimate import check_range
-from qkgcc.methods import CLASSICAL, DEFAULT
+from qkgcc.methods import ARRAY_DEFAULT, CLASSICAL
 
 MOST = 4
 """Sources that "auto" looks for, at most."""
@@ -108,7 +108,7 @@ class DirectionEstimator:
     def __init__(
         self,
         geometry: Geometry,
-        method: str | Path = DEFAULT,
+        method: str | Path = ARRAY_DEFAULT,
         *,
         sources: int | str | None = None,
         grid: str | None = None,
@@ -154,7 +154,9 @@ class DirectionEstimator:
     def tracker(self, evidence: ArrayEvidence) -> Tracker:
         """What follows sources through the maps of its frames."""
         if evidence.kind != "posterior":
-            raise InputError(f"{self.method} gives no distributions to follow: tracks need a network such as {DEFAULT}")
+            raise InputError(
+                f"{self.method} gives no distributions to follow: tracks need a network such as {ARRAY_DEFAULT}"
+            )
         return Tracker(
             self.grid.cells,
             evidence.hop / evidence.rate,

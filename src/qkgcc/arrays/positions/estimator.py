@@ -36,7 +36,7 @@ from qkgcc.audio import Recording, open_audio
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
 from qkgcc.estimate import check_range
-from qkgcc.methods import CLASSICAL, DEFAULT
+from qkgcc.methods import ARRAY_DEFAULT, CLASSICAL
 
 FRAME = 0.128
 """Seconds: delays of metres are longer than those of a small array."""
@@ -112,7 +112,7 @@ class PositionEstimator:
     def __init__(
         self,
         geometry: Geometry,
-        method: str | Path = DEFAULT,
+        method: str | Path = ARRAY_DEFAULT,
         *,
         sources: int | str = 1,
         height: float | None = None,
