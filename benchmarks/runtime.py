@@ -37,7 +37,7 @@ from qkgcc.experiments import general, results
 from qkgcc.inference import files
 from qkgcc.inference.model import SteeredModel
 from qkgcc.inference.published import PublishedModel
-from qkgcc.methods import PRETRAINED, pretrained
+from qkgcc.methods import ARRAY_DEFAULT, PRETRAINED, pretrained
 from qkgcc.models import checkpoint, standalone
 from qkgcc.neural import Model, Network, TorchModel
 from qkgcc.onnx_files import StandaloneModel
@@ -172,14 +172,20 @@ def measured(found: list[Row]) -> list[dict[str, Any]]:
 
 
 def required(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What was asked of the compiled networks, and what became of it."""
+    """What was asked of the networks, compiled and as ONNX files, and what became of it."""
     by = {line["method"]: line for line in lines if line["run by"] == "compiled"}
     general, small, published = by["general"], by["general-small"], by["QK-GCC"]
+    plain = {line["method"]: line for line in lines if line["run by"] == "onnxruntime"}
     return [
         asked.line("general, one frame", "ms", general["ms a frame"], 1.5, 0.6),
         asked.line("NGCC / general, one frame", "times", general["NGCC / this"], 30.0, None, least=True),
         asked.line("general-small, one frame", "ms", small["ms a frame"], 0.5, 0.25),
         asked.line(f"general, a frame of {BATCH}", "ms", general[OF_MANY], 0.45, 0.25),
+        asked.line(
+            f"{ARRAY_DEFAULT}, which arrays take, a frame of {BATCH}", "ms", by[ARRAY_DEFAULT][OF_MANY], 0.45, 0.25
+        ),
+        asked.line("general as ONNX, one frame", "ms", plain["general"]["ms a frame"], 2.5, None),
+        asked.line("general-small as ONNX, one frame", "ms", plain["general-small"]["ms a frame"], 0.8, None),
         asked.line(
             "unfolded QK-GCC in torch / folded, one frame",
             "times",

@@ -19,6 +19,7 @@ from qkgcc.models.frontend import at_bins, tokens
 from qkgcc.models.matching import center_symmetric_antisymmetric
 from qkgcc.models.qkgcc import QKGCC
 from qkgcc.models.steered import Steered, SteeredOptions, Steering, steering_table
+from qkgcc.models.surroundings import Separable, shifted_sum
 
 SMALL = SteeredOptions(
     frame=64,
@@ -612,3 +613,15 @@ def test_a_small_network_learns_delays_with_their_sign_and_finds_those_it_never_
             frames, delays = pairs(256, furthest)
             found = model(frames, max_delay=furthest).argmax(-1) - furthest
             assert (found == delays).float().mean() > 0.8
+
+
+def test_what_a_compiler_gets_is_the_convolution_channel_by_channel() -> None:
+    torch.manual_seed(0)
+    block = Separable(6, (3, 5)).double()
+    x = torch.randn(2, 6, 7, 11, dtype=torch.float64, requires_grad=True)
+    wanted, found = block.along(x), shifted_sum(x, block.along.weight)
+    torch.testing.assert_close(found, wanted)
+    inputs = (x, block.along.weight)
+    weights = torch.randn_like(wanted)
+    expected = torch.autograd.grad((wanted * weights).sum(), inputs)
+    torch.testing.assert_close(torch.autograd.grad((found * weights).sum(), inputs), expected)
