@@ -70,17 +70,12 @@ def _correlation(build: Graph, shape: Shape, front: Front, spectra: str) -> str:
     inverse = build.add("Reciprocal", build.add("Sqrt", build.add("Add", variance, front.floor)))  # (batch, 2, 1, bins)
     # A row of ones behind the others: (batch, 2, n + 1, bins)
     rows = build.add("Pad", build.add("Mul", y, inverse), [0, 0, 0, 0, 0, 0, 1, 0], np.float32(1))
-    (a, b), (s, t) = ([build.part(x, 1, channel, channel + 1) for channel in (0, 1)] for x in (rows, inverse))
-    u = build.add("MatMul", front.plain.swapaxes(1, 2), a)
-    u = build.add("Add", u, build.add("Mul", s, front.by_query))
-    v = build.add("Mul", t, front.by_key)  # both (batch, heads, n + 1, bins)
-    every = [1, shape.heads, front.plain.shape[-1], 1]
-    left = build.add("Concat", u, build.add("Expand", a, every), axis=2)
-    right = build.add("Concat", build.add("Expand", b, every), v, axis=2)
-    products = _banded(build, left, right, bins, radius)  # (batch, heads, 2 * radius + 1, bins)
-    both = build.add("Mul", _banded(build, s, t, bins, radius), front.by_both)
+    if radius <= _FEW:
+        correlation = _of_few(build, front, rows, inverse, bins, radius)
+    else:
+        correlation = _of_many(build, shape, front, rows, inverse)
     windows = shape.windows(shape.frame)
-    by_window = build.reshape(build.add("Add", products, both), -1, windows, shape.features, bins)
+    by_window = build.reshape(correlation, -1, windows, shape.features, bins)
     return build.order(by_window, 0, 2, 1, 3)
 
 
@@ -97,16 +92,52 @@ def _tokens(build: Graph, spectra: str, magnitude: bool) -> str:
     return build.add("Concat", build.add("Log", build.add("Add", size, 1.0)), phase, axis=2)
 
 
+def _of_few(build: Graph, front: Front, rows: str, inverse: str, bins: int, radius: int) -> str:
+    """C = <u, b> + t (<a, N> + s T), a product for each offset: few rows are moved, and none is repeated for the heads.
+
+    Shape: (batch, 2, n + 1, bins), (batch, 2, 1, bins) -> (batch, heads, 2 * radius + 1, bins)
+    """
+    heads, terms, offsets = *front.by_query.shape[:2], 2 * radius + 1
+    every = build.add("Concat", rows, inverse, axis=2)  # (batch, 2, n + 2, bins)
+    own, other = (build.part(every, 1, channel, channel + 1) for channel in (0, 1))
+    padded = build.pad(other, 4, radius, radius)
+    keys = build.add("Concat", *(build.part(padded, 3, i, i + bins) for i in range(offsets)), axis=1)
+    a, s = build.part(own, 2, 0, terms), build.part(own, 2, terms, terms + 1)
+    u = build.add("MatMul", front.plain.swapaxes(1, 2), a)
+    u = build.add("Add", u, build.add("Mul", s, front.by_query))  # (batch, heads, n + 1, bins)
+    b = build.add("Unsqueeze", build.part(keys, 2, 0, terms), [1])  # (batch, 1, offsets, n + 1, bins)
+    first = build.add("ReduceSum", build.add("Mul", build.add("Unsqueeze", u, [2]), b), [3], keepdims=0)
+    # N at each offset, and T: what meets a and s. Shape: (heads * offsets, n + 2, bins)
+    table = np.zeros((heads, offsets, terms + 1, bins), np.float32)
+    for i in range(offsets):
+        there = slice(max(0, radius - i), bins - max(0, i - radius))
+        shifted = slice(there.start + i - radius, there.stop + i - radius)
+        table[:, i, :terms, there] = front.by_key[:, :, shifted]
+    table[:, :, terms] = front.by_both
+    whole = build.add("ReduceSum", build.add("Mul", own, table.reshape(-1, terms + 1, bins)), [2], keepdims=0)
+    whole = build.reshape(whole, 0, heads, offsets, bins)
+    t = build.order(build.part(keys, 2, terms, terms + 1), 0, 2, 1, 3)  # (batch, 1, offsets, bins)
+    return build.add("Add", first, build.add("Mul", t, whole))
+
+
+def _of_many(build: Graph, shape: Shape, front: Front, rows: str, inverse: str) -> str:
+    """The same by products of tiles, where there are many offsets."""
+    (a, b), (s, t) = ([build.part(x, 1, channel, channel + 1) for channel in (0, 1)] for x in (rows, inverse))
+    u = build.add("MatMul", front.plain.swapaxes(1, 2), a)
+    u = build.add("Add", u, build.add("Mul", s, front.by_query))
+    v = build.add("Mul", t, front.by_key)  # both (batch, heads, n + 1, bins)
+    every = [1, shape.heads, front.plain.shape[-1], 1]
+    left = build.add("Concat", u, build.add("Expand", a, every), axis=2)
+    right = build.add("Concat", build.add("Expand", b, every), v, axis=2)
+    products = _banded(build, left, right, shape.bins, shape.radius)  # (batch, heads, 2 * radius + 1, bins)
+    return build.add("Add", products, build.add("Mul", _banded(build, s, t, shape.bins, shape.radius), front.by_both))
+
+
 def _banded(build: Graph, left: str, right: str, bins: int, radius: int) -> str:
     """Inner products of bins at most `radius` apart.
 
     Shape: (batch, heads, terms, bins) twice -> (batch, heads, 2 * radius + 1, bins)
     """
-    if radius <= _FEW:
-        padded = build.pad(right, 4, radius, radius) if radius else right
-        shifted = [build.part(padded, 3, i, i + bins) for i in range(2 * radius + 1)] if radius else [right]
-        sums = [build.add("ReduceSum", build.add("Mul", left, one), [2], keepdims=1) for one in shifted]
-        return build.add("Concat", *sums, axis=2)
     tile = max(_TILE, radius)
     tiles = -(-bins // tile)
     spare, window = tiles * tile - bins, tile + 2 * radius

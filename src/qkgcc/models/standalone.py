@@ -291,13 +291,14 @@ def _steering(build: Graph, shape: Shape, rate: int) -> str:
     index = build.add("Range", np.array(0), build.add("Squeeze", groups, [0]), np.array(1))
     index = build.add("Cast", index, to=onnx.TensorProto.FLOAT)
     lags = build.add("Add", build.add("Sub", center, half), build.add("Mul", index, _TOGETHER * step))
-    cycles = build.add("Mul", frequencies[:, None, None], build.add("Unsqueeze", lags, [0, 1, 3]))
+    # Frequencies stand last, and the table is turned around in the end: what is repeated are long rows then.
+    cycles = build.add("Mul", frequencies, build.add("Unsqueeze", lags, [1, 2, 3]))
     angle = build.add("Mul", build.add("Sub", cycles, build.add("Floor", cycles)), 2 * np.pi)
-    cos, sin = build.add("Cos", angle), build.add("Sin", angle)  # (1, rows, groups, 1)
-    above, below = build.add("Concat", cos, build.add("Neg", sin), axis=0), build.add("Concat", sin, cos, axis=0)
-    # cos(a + b) and -sin(a + b), one above the other
-    inside = 2 * np.pi * frequencies[:, None, None] * step * np.arange(_TOGETHER)
+    cos, sin = build.add("Cos", angle), build.add("Sin", angle)  # (groups, 1, 1, rows)
+    above, below = build.add("Concat", cos, build.add("Neg", sin), axis=2), build.add("Concat", sin, cos, axis=2)
+    # cos(a + b) and -sin(a + b), one behind the other
+    inside = 2 * np.pi * frequencies * step * np.arange(_TOGETHER)[:, None, None]
     size = pool / math.sqrt(_terms(shape))
     by_cos, by_sin = build.add("Mul", above, size * np.cos(inside)), build.add("Mul", below, size * np.sin(inside))
-    table = build.reshape(build.add("Sub", by_cos, by_sin), 2 * shape.rows, -1)
-    return build.add("Slice", table, [0], count, [1])
+    table = build.reshape(build.add("Sub", by_cos, by_sin), -1, 2 * shape.rows)
+    return build.order(build.add("Slice", table, [0], count, [0]), 1, 0)
