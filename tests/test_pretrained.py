@@ -161,3 +161,13 @@ print(answer.summary.delay_samples)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(run.stdout) == pytest.approx(16.3, abs=0.5)
+
+
+@NAMES
+@pytest.mark.parametrize("decoder", ["balanced", "coarse"])
+def test_the_one_delay_of_several_talkers_is_the_highest_peak(name: str, decoder: str) -> None:
+    """Not a delay between two of them, where nobody is."""
+    one, peak = (
+        DelayEstimator(name, spacing=0.5, decoder=by)(samples.path("talkers-2ch")) for by in (decoder, "quadratic")
+    )
+    assert one.summary == peak.summary

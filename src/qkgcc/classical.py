@@ -92,6 +92,10 @@ class Classical:
         nowhere = np.full(len(delay), np.nan)  # no other delays are looked at
         return Decoded(gcc.curve(circular, self.max_lag), delay, confidence, nowhere)
 
+    @property
+    def of_many(self) -> "Classical":
+        return self
+
     context = 0.0
 
     def in_context(

@@ -58,6 +58,10 @@ class Method(Protocol):
         """Shape: (batch, ...) each -> `Decoded`"""
 
     @property
+    def of_many(self) -> "Method":
+        """What decodes the mean of many frames."""
+
+    @property
     def context(self) -> float:
         """Seconds around a frame in which others count for its confidence; 0: none do."""
 

@@ -409,6 +409,11 @@ class Network:
         return decoding.Decoded(posterior, delay, self.trust * confidence * (1 - elsewhere), beyond)
 
     @property
+    def of_many(self) -> Network:
+        """By its highest peak: several peaks of many frames are several talkers, and between these nobody is."""
+        return replace(self, decoder="quadratic") if self.decoder in decoding.BETWEEN else self
+
+    @property
     def context(self) -> float:
         return decoding.WINDOW if self._curves is not None else 0.0
 

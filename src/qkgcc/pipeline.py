@@ -41,7 +41,7 @@ class Total:
     def decode(self, method: Method) -> Decoded | None:
         """What it says; None when all was silence."""
         if self._decoded is None and self.answered:
-            self._decoded = method.decode(tuple(part[None] / self.answered for part in self._sums))
+            self._decoded = method.of_many.decode(tuple(part[None] / self.answered for part in self._sums))
         return self._decoded
 
 

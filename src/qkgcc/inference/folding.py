@@ -73,6 +73,11 @@ class Folded(Front):
     up: Convolution | None = None
     blocks: tuple[Block, ...] = ()
 
+    @property
+    def read(self) -> Floats32:
+        """How strongly the first convolution along the delays reads each map. Shape: (maps,)"""
+        return np.asarray(np.sqrt(np.square(self.first.weight).sum(axis=(0, 2, 3))))
+
 
 @dataclass(frozen=True)
 class Linear:

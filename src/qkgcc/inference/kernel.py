@@ -39,7 +39,7 @@ _NUMBERS = [
 _ARRAYS = [
     "turn", "shift", "floor", "plain", "by_query", "by_key", "by_both", "local", "local_bias", "evidence", "mix",
     "mix_bias", "gate", "gate_bias", "down", "down_bias", "along", "along_bias", "across", "across_bias", "up",
-    "up_bias", "first", "first_bias", "second", "second_bias", "last", "last_bias",
+    "up_bias", "first", "first_bias", "second", "second_bias", "last", "last_bias", "read",
 ]  # fmt: skip
 
 
@@ -210,6 +210,7 @@ class Kernel(_Compiled):
                 packed[name] = self._points(layer.weight) if convolved else self._groups(layer.weight)
                 packed[f"{name}_bias"] = layer.bias
         del packed["evidence_bias"]  # it is zero
+        packed["read"] = net.read
         if net.blocks:
             packed["along"] = np.stack([block.along.weight for block in net.blocks])
             packed["along_bias"] = np.stack([block.along.bias for block in net.blocks])

@@ -60,7 +60,10 @@ class SteeredModel(LightModel):
         return self._of_pairs("logits", frames, chosen, bins, (delays[0] + delays[-1]) / 2, len(delays))
 
     def reliability(self, frames: Floats32, bins: npt.NDArray[np.bool_] | None) -> Floats32:
-        """Size of the weighted evidence of each frequency. Shape: (batch, 2, n), (bins,) -> (batch, rows)"""
+        """Size of each frequency's weighted evidence, each map as strongly as it is read.
+
+        Shape: (batch, 2, n), (bins,) -> (batch, rows)
+        """
         return self._of_pairs("reliability", frames, _BOTH, bins, 0.0, 1)[:, 0]
 
     def _of_pairs(
@@ -111,5 +114,5 @@ class SteeredModel(LightModel):
         if what == "logits":
             rows = [plain.logits(self._folded, one, steering) for one in found]
         else:
-            rows = [np.linalg.norm(one, axis=(1, 2)) for one in found]
+            rows = [np.linalg.norm(one * self._folded.read[:, None, None], axis=(1, 2)) for one in found]
         return np.concatenate(rows).astype(np.float32).reshape(len(spectra), len(pairs), -1)

@@ -39,6 +39,7 @@ typedef struct {
     const float *mix, *mix_bias, *gate, *gate_bias;
     const float *down, *down_bias, *along, *along_bias, *across, *across_bias, *up, *up_bias;
     const float *first, *first_bias, *second, *second_bias, *last, *last_bias;
+    const float *read; /* (maps) how strongly the first convolution along the delays reads each map */
 } Network;
 
 enum { PHASES = 4, TAPS = 5, POINTS = PHASES + TAPS - 1 };
@@ -658,7 +659,7 @@ static void reliability_of(const Place *at, float *reliability) {
     for (int k = 0; k < at->z.rows; k++) {
         float squares = 0;
         for (int m = 0; m < 2 * at->net->maps; m++) {
-            float part = at->total[(m * PHASES + k % PHASES) * at->z.tiles + k / PHASES];
+            float part = at->net->read[m / 2] * at->total[(m * PHASES + k % PHASES) * at->z.tiles + k / PHASES];
             squares += part * part;
         }
         reliability[k] = sqrtf(squares);

@@ -211,6 +211,15 @@ class SteeredHead(nn.Module):
         weighted: Tensor = torch.unflatten(self.evidence(x), 1, (self.maps, 2)) * gate[:, :, None]
         return weighted.sum(-2)
 
+    def read(self) -> Tensor:
+        """How strongly the first convolution along the delays reads each map, in eval mode. Shape: (maps,)"""
+        first: list[Any] = list(self.delays)[:3]
+        norm, convolution, next_norm = first
+        before, after = (x.weight / torch.sqrt(x.running_var + x.eps) for x in (norm, next_norm))
+        weight: Tensor = after[:, None, None] * convolution.weight * before[:, None]
+        strength: Tensor = torch.linalg.vector_norm(weight, dim=(0, 2))
+        return strength
+
     def forward(self, features: Tensor, bins: Tensor | None, center: float, count: int) -> Tensor:
         """Logits of `count` delays around `center`, in samples."""
         evidence = self.weighted_evidence(features, bins)
@@ -313,9 +322,13 @@ class Steered(FrontEnd):
         return (cut * torch.hann_window(o.window, dtype=frames.dtype, device=frames.device)).flatten(0, 1)
 
     def reliability(self, frames: Tensor, bins: Tensor | None = None) -> Tensor:
-        """Size of each frequency's weighted evidence: how much it counts. Shape: (batch, 2, frame) -> (batch, rows)"""
+        """Size of each frequency's weighted evidence, each map as strongly as it is read: how much it counts.
+
+        Shape: (batch, 2, frame) -> (batch, rows)
+        """
         with torch.no_grad():
             evidence = self.head.weighted_evidence(self.features(frames, bins), bins)
+            evidence = evidence * self.head.read()[:, None, None]
             size: Tensor = torch.linalg.vector_norm(evidence.flatten(1, 2), dim=1)
             return size
 
