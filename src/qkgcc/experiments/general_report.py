@@ -13,6 +13,7 @@ from qkgcc.experiments.general import unpacked
 
 OURS = ("general", "general-medium", "general-small")
 COMPARED = (*OURS, *(f"{OURS[0]}-{decoder}" for decoder in general.VARIANTS))
+TEACHER = "general-teacher"
 REFERENCE = "gcc-phat"
 ENOUGH = 400
 """Frames of a cell that a judgement of it takes."""
@@ -67,20 +68,22 @@ def error_lines(folder: Path) -> Lines:
 
 
 def claim_lines(folder: Path) -> Lines:
-    """Our models less the others, in points, on `general-test` and `paper-test`."""
+    """Our models less the others, and the smaller ones less the default, in points, on the two frozen sets."""
     rows = read(folder)
+    there = _methods(rows)
+    others = [name for name in there if not name.startswith(OURS[0])]  # not ours, nor what they learned from
+    pairs = [(better, worse) for better in COMPARED for worse in others] + [(name, OURS[0]) for name in OURS[1:]]
     lines = [["difference", "general-test, 62.5 us", "general-test, 10 cm", "paper-test, 10 cm"]]
-    for better in COMPARED:
-        for worse in _methods(rows):
-            if worse.startswith(OURS[0]) or better not in _methods(rows):  # ours, and what they learned from
-                continue
-            wide = [row for row in rows if row["set"] != "general-test" or _is_wide(row)]
-            cells = [
-                _difference(rows, better, worse, "general-test", "right62us"),
-                _difference(wide, better, worse, "general-test", "right10cm"),
-                _difference(rows, better, worse, "paper-test", "right10cm"),
-            ]
-            lines.append([f"{better} - {worse}", *cells])
+    wide = [row for row in rows if row["set"] != "general-test" or _is_wide(row)]
+    for better, worse in pairs:
+        if better not in there or worse not in there:
+            continue
+        cells = [
+            _difference(rows, better, worse, "general-test", "right62us"),
+            _difference(wide, better, worse, "general-test", "right10cm"),
+            _difference(rows, better, worse, "paper-test", "right10cm"),
+        ]
+        lines.append([f"{better} - {worse}", *cells])
     return lines
 
 
@@ -153,7 +156,13 @@ def _number(value: float | None) -> str:
 
 
 def _methods(rows: Rows) -> list[str]:
-    return list(dict.fromkeys(row["method"] for row in rows))
+    """The others as they were measured, then this package's networks, each with its further decoders behind it."""
+    networks = (*OURS, TEACHER)
+    own = [
+        name if decoder is None else f"{name}-{decoder}" for name in networks for decoder in (None, *general.VARIANTS)
+    ]
+    found = dict.fromkeys(row["method"] for row in rows)
+    return [*(name for name in found if name not in own), *(name for name in own if name in found)]
 
 
 def _is_wide(row: results.Row) -> bool:
