@@ -77,13 +77,18 @@ def test_what_was_asked_is_said_to_be_met_or_missed(tmp_path: Path, monkeypatch:
 
 def test_every_figure_that_was_asked_of_a_frame_is_in_the_table() -> None:
     line = {"ms a frame": 0.4, runtime.OF_MANY: 0.5, "NGCC / this": 20.0, "unfolded QK-GCC / this": 5.0}
-    lines = [{"method": name, "run by": "compiled", **line} for name in ("general", "general-small", "QK-GCC")]
+    names = ("general", "general-medium", "general-small")
+    ways = [*((name, "compiled") for name in (*names, "QK-GCC")), *((name, "onnxruntime") for name in names)]
+    lines = [{"method": name, "run by": by, **line} for name, by in ways]
     said = [(one["asked"], one["aim"], one["asked is"], one["aim is"]) for one in runtime.required(lines)]
     assert said == [
         (1.5, 0.6, "met", "met"),
         (30.0, None, "MISSED", "-"),
         (0.5, 0.25, "met", "MISSED"),
         (0.45, 0.25, "MISSED", "MISSED"),
+        (0.45, 0.25, "MISSED", "MISSED"),
+        (2.5, None, "met", "-"),
+        (0.8, None, "met", "-"),
         (3.0, 6.0, "met", "MISSED"),
     ]
 
@@ -94,7 +99,10 @@ def test_one_run_has_every_figure_that_was_asked_and_says_what_was_stored(
     ways = [
         (plain_phat.NAME, "NumPy", "gcc-phat"),
         ("general", "compiled", "general"),
+        ("general", "onnxruntime", "general"),
+        ("general-medium", "compiled", "general-medium"),
         ("general-small", "compiled", "general-small"),
+        ("general-small", "onnxruntime", "general-small"),
         ("QK-GCC", "compiled", "qkgcc"),
         ("QK-GCC", "torch", "qkgcc"),
         ("QK-GCC", runtime.UNFOLDED, "qkgcc"),
@@ -117,6 +125,9 @@ def test_one_run_has_every_figure_that_was_asked_and_says_what_was_stored(
         "NGCC / general, one frame": (30.0, None),
         "general-small, one frame": (0.5, 0.25),
         "general, a frame of 64": (0.45, 0.25),
+        "general-medium, which arrays take, a frame of 64": (0.45, 0.25),
+        "general as ONNX, one frame": (2.5, None),
+        "general-small as ONNX, one frame": (0.8, None),
         "unfolded QK-GCC in torch / folded, one frame": (3.0, 6.0),
         "import, load and first estimate": (1.0, 0.5),
         "peak memory, 1 min of stereo": (300.0, 200.0),
@@ -124,7 +135,7 @@ def test_one_run_has_every_figure_that_was_asked_and_says_what_was_stored(
         "light install over NumPy and SciPy": (40.0, 33.0),
     }
     assert all(line["measured"] is not None for line in runtime_record["asked"])
-    assert runtime_record["asked"][5:] == footprint_record["asked"]
+    assert runtime_record["asked"][8:] == footprint_record["asked"]
     assert runtime_record["machine"]["git"] == footprint_record["machine"]["git"] == "clean"
     assert "is not measured in this run: it is stored" in (tmp_path / "runtime.md").read_text()
 

@@ -279,3 +279,11 @@ def test_support_where_hardly_any_delay_is_possible() -> None:
         p = np.full((3, count), 1 / count)
         found = decoding.support(p, delays, np.zeros(3), [0.0, 0.2, 0.4], tolerance=1.0, frame=0.128)
         assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("decoder", ["balanced", "coarse"])
+def test_where_few_delays_are_possible_near_ones_are_no_company(decoder: str) -> None:
+    """Of 6 cm, with 10 cm everything would be about right."""
+    delays = np.arange(-4, 5)
+    several = np.select([delays == -3, delays == 1, delays == 4], [0.4, 0.3, 0.3])
+    assert DECODERS[decoder](several, delays) == pytest.approx(-3, abs=0.5)

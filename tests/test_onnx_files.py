@@ -68,8 +68,8 @@ class TestAsAMethod:
             (96, 0.0015, True),  # all that the network looks at
             (95, 0.0015, False),
             (24, 0.0015, False),
-            (105, None, True),  # without a spacing that is more
-            (96, None, False),
+            (255, None, True),  # without a spacing that is more
+            (254, None, False),
         ],
     )
     def test_what_lacks_delays_that_would_be_looked_at_is_not_calibrated(

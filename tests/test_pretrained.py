@@ -171,3 +171,22 @@ def test_the_one_delay_of_several_talkers_is_the_highest_peak(name: str, decoder
         DelayEstimator(name, spacing=0.5, decoder=by)(samples.path("talkers-2ch")) for by in (decoder, "quadratic")
     )
     assert one.summary == peak.summary
+
+
+@NAMES
+def test_what_hums_below_a_voice_can_be_left_out(name: str) -> None:
+    rng = np.random.default_rng(5)
+    time = np.arange(16000) / 16000
+    hum = sum(np.sin(2 * np.pi * 50 * k * time + rng.uniform(0, 6)) / k for k in (1, 2, 3, 5))
+    sound = talk(5.3) + 0.7 * hum / np.std(hum)  # the same in both channels, 23 dB louder
+    heard = DelayEstimator(name, spacing=0.3, band=(400, 8000))(sound, 16000)
+    assert (np.abs(heard.delay_samples - 5.3) < 0.5).all()
+    assert not heard.calibrated
+
+
+@NAMES
+@pytest.mark.parametrize("delay", [120, 150, 200])
+def test_delays_far_beyond_what_is_looked_for_are_noticed(name: str, delay: float) -> None:
+    answer = DelayEstimator(name)(talk(delay, seconds=1.5), 16000)
+    assert answer.warnings
+    assert answer.confidence.max() < 0.5

@@ -11,7 +11,9 @@ Two look for the delay that is most likely to be right:
 
 - `coarse` answers the delay that most probably is within 10 cm of path of the truth, 4.7 samples at 16 kHz. Where one
   peak prevails that is its vertex; where several lie near each other, and each is as likely as not a reflection, it is
-  between them or the one that has company. Fewer answers are far off, and fewer are exact.
+  between them or the one that has company. Fewer answers are far off, and fewer are exact. Of
+  microphones 0.1 m apart or less every answer is about right, and that counts for nothing; from there to 0.2 m it
+  comes in.
 - `balanced` does the same, but to be within a sample counts half as much as to be within 10 cm: of several peaks it
   takes the one that has company, and seldom answers between them.
 
@@ -363,7 +365,9 @@ def _about_right(rows: Array, delays: Array, index: Indices, *, near: float, cou
         whole = np.minimum(at.astype(np.intp), len(delays) - 1)
         return np.asarray(total[:, whole] + rows[:, whole] * (at - whole))
 
-    likely = below(places + COARSE) - below(places - COARSE)
+    largest = (delays[-1] - delays[0]) / 2 - step  # the last one is beyond what is possible
+    about = max(step, min(COARSE, largest - COARSE))
+    likely = below(places + about) - below(places - about)
     likely += count * (below(places + near) - below(places - near))
     first = likely.argmax(axis=-1)
     # Those right after it that are as likely: the middle of them.

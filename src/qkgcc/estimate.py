@@ -49,7 +49,8 @@ class DelayEstimator:
         max_delay: largest delay in seconds; by default what the spacing allows. Without either, classical methods look
             for what 0.5 m allows, networks for all that they were trained on.
         frame, hop: seconds. A checkpoint brings its own frame.
-        band: lowest and highest frequency in Hz that may count.
+        band: lowest and highest frequency in Hz that may count: what a fan or the mains do below is left out. A
+            network's confidence is not calibrated then.
         interpolation: between the samples of a correlation: "band-limited" (by default), "parabolic" or "none".
         decoder: from a network's posterior to a delay (`qkgcc.decoding`), by default what its card says. "argmax",
             "mean" and "quadratic" answer the highest peak; "coarse" the delay that most likely is right to 10 cm of
@@ -128,7 +129,7 @@ class DelayEstimator:
                     f"{self.method} has a correlation"
                 )
             return
-        for what, value in (("a band", band), ("an interpolation", interpolation), ("beta", beta)):
+        for what, value in (("an interpolation", interpolation), ("beta", beta)):
             if value is not None:
                 raise InputError(f"{what} is for the classical methods, such as phat; {self.method} is a network")
         self._network = dataclasses.replace(load_network(method, decoder, threads), symmetric=symmetric)
@@ -378,8 +379,11 @@ class DelayEstimator:
 
     def method_at(self, sample_rate: int) -> Method:
         """The method for recordings at a rate."""
+        if self.band is not None and self.band[0] >= sample_rate / 2:
+            raise InputError(f"a recording at {sample_rate} Hz holds nothing above {self.band[0]:g} Hz: lower the band")
         if self._network is not None:
-            return self._network.limited(sample_rate, self.max_delay, self.frame)
+            limited = self._network.limited(sample_rate, self.max_delay, self.frame)
+            return limited if self.band is None else limited.within(*self.band)
         frame = round((self.frame or DEFAULT_FRAME) * sample_rate)
         max_delay = self.max_delay or DEFAULT_SPACING / self.speed_of_sound
         max_lag = gcc.lag_range(max_delay, sample_rate)
@@ -388,8 +392,6 @@ class DelayEstimator:
                 f"delays up to {1000 * max_delay:.1f} ms need frames of at least {2000 * max_delay:.0f} ms; "
                 f"these have {1000 * frame / sample_rate:.0f} ms: use a longer frame or a smaller spacing (in metres)"
             )
-        if self.band is not None and self.band[0] >= sample_rate / 2:
-            raise InputError(f"a recording at {sample_rate} Hz holds nothing above {self.band[0]:g} Hz: lower the band")
         limit = max_delay * sample_rate
         return Classical(self.method, sample_rate, frame, max_lag, limit, self.band, self.beta, self.interpolation)
 
@@ -462,7 +464,10 @@ def _checked_band(band: Sequence[float] | None) -> tuple[float, float] | None:
         return None
     if len(band) != 2:
         raise InputError(f"a band is a lowest and a highest frequency in Hz; got {band!r}")
-    return float(band[0]), float(band[1])
+    low, high = float(band[0]), float(band[1])
+    if not 0 <= low < high:
+        raise InputError(f"band {low:g} to {high:g} Hz: the first frequency must be below the second, and not negative")
+    return low, high
 
 
 def load_network(method: str | Path, decoder: str | None = None, threads: int | None = None) -> Network:

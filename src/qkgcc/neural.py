@@ -36,7 +36,7 @@ SLACK = 0.5
 """Samples by which a delay may be larger than the spacing allows before that is more than an inexact measure."""
 LEAST_WEIGHT = 1e-3
 """Probability below which a peak is no source."""
-_BEYOND = 8  # samples looked at beyond the possible delays, at least
+_BEYOND = 3  # times the possible delays are looked at, at least
 _SAME = 1e-6  # samples
 _LONGEST = 8  # times the trained frame: a network that cuts frames into windows could take hours as one
 
@@ -156,6 +156,8 @@ class Network:
     """(F,) which frequencies the input has; None: all."""
     band: float = math.inf
     """Hz up to which it has them."""
+    cut: bool = False
+    """Whether frequencies are left out that the input has."""
     symmetric: bool = False
     """Take the mean with the mirrored answer to swapped channels."""
     decoder: str = "argmax"
@@ -196,6 +198,8 @@ class Network:
         """With every delay that the network was trained on."""
         card = model.card
         chosen = decoder or str(card.metrics.get("decoder", "argmax"))
+        if decoder is None and chosen not in decoding.DECODERS:
+            raise InputError(f"the card of {card.name} names a decoder {chosen!r}, which this qkgcc does not know")
         if chosen not in decoding.DECODERS:
             raise InputError(f"unknown decoder {chosen!r}; known are {', '.join(decoding.DECODERS)}")
         delays = np.asarray(card.delays, dtype=np.float64)
@@ -224,7 +228,7 @@ class Network:
         band than the lowest of their rates has, and impossible delays that would be noticed."""
         curves = Curves.of_card(self.card.metrics)
         enough = bool(curves) and self.band >= min(one.rate for one in curves) / 2
-        as_made = self.frame == self.card.frame and self.trust == 1 and not self.symmetric
+        as_made = self.frame == self.card.frame and self.trust == 1 and not self.symmetric and not self.cut
         as_made = as_made and self.looks_beyond and self.model.step == float(self.card.options.get("step", 1.0))
         return enough and as_made and self.decoder == self.card.metrics.get("decoder", "argmax")
 
@@ -256,6 +260,21 @@ class Network:
         # Resampling up leaves nothing above the input's Nyquist frequency but rounding noise, with phases.
         held = np.linspace(0, rate / 2, card.dft // 2 + 1) <= sample_rate / 2
         return replace(chosen, bins=held, band=sample_rate / 2)
+
+    def within(self, low: float, high: float) -> Network:
+        """The network without what lies outside a band in Hz, as if the input did not hold it."""
+        if not (self.model.any_delay and isinstance(self.model, (SteeredModel, TorchModel))):
+            raise InputError(
+                f"{self.card.name} cannot leave frequencies out: a band is for pretrained networks and steered "
+                "checkpoints, and for classical methods, such as phat"
+            )
+        frequencies = np.linspace(0, self.sample_rate / 2, self.card.dft // 2 + 1)
+        inside = (low <= frequencies) & (frequencies <= high)
+        if self.bins is not None:
+            inside &= self.bins
+        if not inside.any():
+            raise InputError(f"no frequency of {self.card.name} lies from {low:g} to {high:g} Hz: take a wider band")
+        return replace(self, bins=inside, cut=True)
 
     def _with_frame(self, frame: float | None) -> Network:
         card, rate = self.card, self.card.sample_rate
@@ -330,7 +349,7 @@ class Network:
         milliseconds = 1000 / self.sample_rate
         longest = min(self.frame, self._window or self.frame)
         most = math.ceil(longest / 2 / step) - 1  # that fit
-        looked_at = min(max(possible + round(_BEYOND / step), round(trained / step)), most)
+        looked_at = min(max(_BEYOND * possible, round(trained / step)), most)
         if possible > most:
             raise InputError(
                 f"delays up to {limit * milliseconds:.1f} ms are more than {self.card.name} can look for "

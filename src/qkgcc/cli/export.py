@@ -15,7 +15,8 @@ from qkgcc.neural import ONNX
 
 def export(
     network: Annotated[
-        str, typer.Argument(help="general, general-small, or a checkpoint of QK-GCC, published or steered.")
+        str,
+        typer.Argument(help="A pretrained network such as general, or a checkpoint of QK-GCC, published or steered."),
     ],
     out: Annotated[
         Path | None, typer.Option(help="The ONNX file (default: NAME.onnx here, or beside the checkpoint).")

@@ -152,7 +152,7 @@ def calibrated(
     found = posteriors(model, given, RATE, progress)
     order = np.concatenate([posterior.rows for posterior in found])
     error = {}
-    for name in FINE:
+    for name in dict.fromkeys((*FINE, decoder or FINE[0])):
         answered = np.concatenate([posterior.delays(name) for posterior in found])
         error[name] = np.abs(answered - given.delays[order])
     # Of the answers that are right at all, the decoder that is nearest.
