@@ -19,12 +19,12 @@ from qkgcc import decoding, metrics
 from qkgcc.confidence import TOLERANCE
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.data.banks import Bank
-from qkgcc.evidence import at_unit_level
+from qkgcc.evidence import prepared
 from qkgcc.experiments.framesets import RATE, FrameSet
 from qkgcc.experiments.general import WIDE
 from qkgcc.experiments.unseen import unseen_recordings
 from qkgcc.methods import DEFAULT, pretrained
-from qkgcc.neural import Network
+from qkgcc.neural import SLACK, Network
 
 REACHES = (0.5, 1.0, 1.5)
 COUNTS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0)
@@ -38,13 +38,13 @@ def rows(given: FrameSet) -> list[dict[str, Any]]:
     for limit in np.unique(given.limits):
         here = np.flatnonzero(given.limits == limit)
         method = network.limited(RATE, float(limit) / RATE, None)
-        frames = at_unit_level(given.frames[here].astype(np.float64)).astype(np.float32)
+        frames, _ = prepared(method, given.frames[here].astype(np.float64))
         curve = method.decode(method.evidence(frames)).curve
         for exact, answer in zip(tried, answers, strict=True):
             way = (
                 decoding.quadratic if exact is None else partial(decoding.likely_right, exact=exact[0], counts=exact[1])
             )
-            answer[here] = np.clip(way(curve, method.lags), -method.limit, method.limit)
+            answer[here] = np.clip(way(curve, method.lags), -method.limit - SLACK, method.limit + SLACK)
     taken = {(decoding.EXACT, count): name for name, count in decoding.EXACT_COUNTS.items()}
     wide = given.limits >= WIDE * RATE / SPEED_OF_SOUND
     return [

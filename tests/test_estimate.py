@@ -210,7 +210,7 @@ class TestBadInput:
             ({"method": "scot", "max_delay": 0.02}, "need frames of at least 2560 samples"),
             ({"method": "phat", "band": (9000, 10000)}, "holds nothing above 9000 Hz"),
             ({"method": "phat", "band": (500, 100)}, "must be below"),
-            ({"method": "phat", "frame": 1.5}, r"has 16000 samples \(1\.000 s\), less than a frame \(1\.500 s\)"),
+            ({"method": "phat", "frame": 1.5}, r"has 16000 samples \(1\.0000 s\), less than a frame \(1\.5000 s\)"),
         ],
     )
     def test_options_that_do_not_fit_the_recording(self, options: dict[str, float], message: str) -> None:

@@ -16,6 +16,7 @@ from qkgcc.experiments import (
     figures,
     framesets,
     general,
+    general_asked,
     general_report,
     reproduce,
     results,
@@ -171,7 +172,7 @@ class TestShipping:
             assert set(card.metrics["unseen"][key]) == {"16000", "11025", "8000"}
             assert max(card.metrics["unseen"][key].values()) < 0.08
         fresh = frameset(800, snr=-8.0, seed=50_000)
-        assert [file.name for file in tmp_path.iterdir()] == ["mine.safetensors"]
+        assert sorted(file.name for file in tmp_path.iterdir()) == ["mine.onnx", "mine.safetensors"]
         found = estimators.answers(estimators.network(tmp_path / "mine.safetensors"), fresh)
         right = np.abs(found.delays - fresh.delays) <= 1
         assert abs(found.confidence.mean() - right.mean()) < 0.06
@@ -290,6 +291,23 @@ class TestReport:
         shares = ["80.0 %", "90.0 %"]
         assert general_report.behaviour_lines(folder)[1:] == [["gcc-phat", *shares], ["general", *shares]]
 
+    def test_what_was_asked_is_said_to_be_met_or_missed(self, folder: Path) -> None:
+        table = {line[0]: line[1:] for line in general_asked.lines(folder)[1:]}
+        within = table["general above gcc-phat on general-test, within 62.5 us, points"]
+        assert float(within[0]) == pytest.approx(0, abs=6)  # better in one cell, worse in the other
+        assert within[1:] == ["12", "20", "MISSED", "MISSED"]
+        assert table["general on paper-test, within 10 cm, %"][3] == "MISSED"
+        assert table["cells in which a network is worse than gcc-phat, at most"][::3] == ["2", "MISSED"]
+        assert table["confidence on respeaker, expected calibration error, points, at most"][3] == "met"
+        assert not any("surrey" in what or "ngcc" in what for what in table)
+
+    def test_every_network_has_a_line_of_its_confidence(self, folder: Path) -> None:
+        lines = general_report.trust_lines(folder)[1:]
+        assert [line[:2] for line in lines] == [
+            ["general", name] for name in ("general-test", "paper-test", "respeaker")
+        ]
+        assert lines[2][3:] == ["5.0", "+5.0, 0.7 to 0.8"]
+
     def test_nothing_is_there_yet(self, tmp_path: Path) -> None:
         for lines in (
             general_report.accuracy_lines,
@@ -299,6 +317,8 @@ class TestReport:
             general_report.calibration_lines,
             general_report.behaviour_lines,
             general_report.two_sources_lines,
+            general_report.trust_lines,
+            general_asked.lines,
         ):
             assert len(lines(tmp_path)) == 1
 

@@ -28,6 +28,7 @@ from qkgcc.methods import PRETRAINED, pretrained
 from qkgcc.models import checkpoint, standalone
 from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
 from qkgcc.models.steered import Steered, SteeredOptions
+from qkgcc.rumble import without_rumble
 
 TOLERANCE = 1e-4
 PAPER = QKGCCOptions(frame=256, dft=512, max_delay=12, width=16, heads=2, radius=2, channels=8, hidden=16)
@@ -48,7 +49,7 @@ def run(path: Path, frames: np.ndarray, delays: object = None) -> np.ndarray:
 def expected(model: nn.Module, frames: np.ndarray, delays: object = None) -> np.ndarray:
     given = {} if delays is None else {"delays": delays}
     with torch.no_grad():
-        return np.asarray(model(torch.from_numpy(at_unit_level(frames)), **given))
+        return np.asarray(model(torch.from_numpy(at_unit_level(without_rumble(frames, RATE))), **given))
 
 
 def noise(count: int, frame: int) -> np.ndarray:
@@ -136,10 +137,13 @@ def test_the_pretrained_networks_are_torchs_within_a_ten_thousandth(name: str, t
     delays = standalone.frozen_delays(card, 0.00146)
     assert delays == tuple(range(-24, 25))
     standalone.export(card, arrays, frozen, delays)
-    for frames in (noise(8, card.frame), speech(24, card.frame)):
+    drowned = noise(4, card.frame)
+    drowned += 5 * drowned.std(axis=(1, 2), keepdims=True) * np.sin(0.02 * np.arange(card.frame))
+    # What is left of a hum that is taken out has the rounding of the hum.
+    for frames, near in ((noise(8, card.frame), 1), (speech(24, card.frame), 5), (drowned, 50)):
         for grid in (card.delays, delays, [17.3]):
-            np.testing.assert_allclose(run(free, frames, grid), expected(model, frames, grid), atol=TOLERANCE)
-        np.testing.assert_allclose(run(frozen, frames), expected(model, frames, delays), atol=TOLERANCE)
+            np.testing.assert_allclose(run(free, frames, grid), expected(model, frames, grid), atol=near * TOLERANCE)
+        np.testing.assert_allclose(run(frozen, frames), expected(model, frames, delays), atol=near * TOLERANCE)
 
 
 @pytest.mark.parametrize("changes", [{}, {"split": False}, {"first_channels": 12, "first_kernel": 1}])
@@ -344,8 +348,11 @@ main()
         subprocess.run([sys.executable, "-c", code, "torch onnxruntime"], check=True, cwd=root)
         assert plain_session(tmp_path / "a.onnx").get_inputs()[0].name == "frames"
         done = subprocess.run([sys.executable, "-c", code, "onnx"], capture_output=True, text=True, cwd=root)
-        assert done.returncode == 2
-        assert "exporting needs onnx: pip install 'qkgcc[export]'" in done.stderr
+        if source in PRETRAINED:  # its file comes with the package
+            assert done.returncode == 0
+        else:
+            assert done.returncode == 2
+            assert "making an ONNX file needs onnx: pip install 'qkgcc[export]'" in done.stderr
 
 
 def test_the_documented_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import soundfile
 import torch
 
 from networks import steered_card
 from qkgcc import DelayEstimator, InputError
-from qkgcc.card import Card
+from qkgcc.card import KEY, Card
 from qkgcc.models import checkpoint
 from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
 from qkgcc.neural import Network
@@ -151,6 +152,11 @@ def test_what_does_not_fit_the_network_is_said(path: Path, tmp_path: Path) -> No
         DelayEstimator(tmp_path / "none.safetensors")
     with pytest.raises(InputError, match="tiny cannot leave frequencies out"):
         DelayEstimator(path, band=(300, 6000))(noise(0), RATE)
+    model, described = checkpoint.load(path)
+    unknown = dataclasses.replace(described, architecture="foo").to_json()
+    safetensors.torch.save_file(model.state_dict(), tmp_path / "foo.safetensors", {KEY: unknown})
+    with pytest.raises(InputError, match="holds a 'foo', which this qkgcc does not know; known: ngcc, pgcc, qkgcc"):
+        DelayEstimator(tmp_path / "foo.safetensors")
     damaged = tmp_path / "damaged.safetensors"
     damaged.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(InputError, match="damaged"):

@@ -14,6 +14,7 @@ from qkgcc.card import KEY
 from qkgcc.inference.files import read
 from qkgcc.methods import pretrained
 from qkgcc.models import standalone
+from qkgcc.neural import SLACK
 from qkgcc.onnx_files import StandaloneModel
 
 OLDER = ("spectra", "steering"), ("logits", "reliability")
@@ -60,7 +61,7 @@ class TestAsAMethod:
         np.testing.assert_allclose(whole.confidence, by_name.confidence, atol=1e-3)
         assert any("more speaks for a delay" in line for line in fewer.warnings)
         for answer in (whole, fewer):
-            assert np.abs(answer.delay_samples).max() <= 16000 * 0.3 / 343
+            assert np.abs(answer.delay_samples).max() <= 16000 * 0.3 / 343 + SLACK
 
     @pytest.mark.parametrize(
         ("frozen", "max_delay", "calibrated"),

@@ -47,12 +47,11 @@ def test_the_source_distribution_holds_the_sources_and_nothing_else(sdist: Path)
 def test_the_wheel_holds_the_samples_and_the_type_marker_and_stays_small(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {"qkgcc/py.typed", "qkgcc/samples/talkers-2ch.flac", "qkgcc/samples/talkers-4ch.json"} <= names
-    assert {f"qkgcc/weights/{name}.safetensors" for name in PRETRAINED} <= names
-    assert not any(name.endswith(".onnx") for name in names)
+    assert {f"qkgcc/weights/{name}{suffix}" for name in PRETRAINED for suffix in (".safetensors", ".onnx")} <= names
     assert {"qkgcc/inference/_kernel.so", "qkgcc/inference/steered.c"} <= names  # compiled for this machine
     assert not wheel.name.endswith("-any.whl")
     assert not any("__pycache__" in name or name.startswith("tests") for name in names)
-    assert wheel.stat().st_size < 3_000_000
+    assert wheel.stat().st_size < 4_000_000
 
 
 def test_the_installed_wheel_estimates(wheel: Path, tmp_path: Path) -> None:

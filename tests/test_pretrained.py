@@ -3,15 +3,19 @@
 import dataclasses
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from scipy.signal import lfilter
 
 from qkgcc import DelayEstimator, samples
 from qkgcc.calibration import expected_calibration_error
+from qkgcc.constants import SPEED_OF_SOUND
+from qkgcc.inference import files
 from qkgcc.methods import DEFAULT, PRETRAINED, WEIGHTS, pretrained
-from qkgcc.models import checkpoint, cost
+from qkgcc.models import checkpoint, cost, standalone
 from qkgcc.models.steered import Steered
 from signals import delayed_noise
 
@@ -27,7 +31,10 @@ def talk(delay: float, rate: int = 16000, seconds: float = 1.0, seed: int = 0) -
 def test_general_is_the_default() -> None:
     assert DEFAULT == "general"
     assert DelayEstimator().method == "general"
-    assert {path.name for path in WEIGHTS.iterdir()} == {"README.md", *(f"{name}.safetensors" for name in PRETRAINED)}
+    assert {path.name for path in WEIGHTS.iterdir()} == {
+        "README.md",
+        *(f"{name}{suffix}" for name in PRETRAINED for suffix in (".safetensors", ".onnx")),
+    }
 
 
 @NAMES
@@ -41,6 +48,32 @@ def test_the_file_is_the_network_within_its_budget(name: str) -> None:
     near.folded = True
     million = {"general": 36, "general-medium": 24, "general-small": 13}[name]
     assert cost.honest_flops(near) / 2e6 == pytest.approx(million, abs=0.5)
+
+
+@NAMES
+def test_the_onnx_file_beside_it_is_what_the_network_is_exported_as(name: str, tmp_path: Path) -> None:
+    """So that both are of the same weights and of this code."""
+    standalone.export(*files.read(pretrained(name)), tmp_path / "fresh.onnx")
+    fresh, shipped = onnx.load(tmp_path / "fresh.onnx"), onnx.load(WEIGHTS / f"{name}.onnx")
+    assert shipped.graph == fresh.graph
+    said = [{entry.key: entry.value for entry in one.metadata_props} for one in (shipped, fresh)]
+    assert said[0] == said[1]
+
+
+@NAMES
+@pytest.mark.parametrize(("apart", "given"), [(0.03, 0.02), (0.02, 0.01), (0.05, 0.04), (0.1, 0.09)])
+def test_a_spacing_that_is_a_little_too_small_does_not_clip_the_answer(name: str, apart: float, given: float) -> None:
+    true = apart / SPEED_OF_SOUND * 16000
+    answer = DelayEstimator(name, spacing=given)(talk(true), 16000)
+    np.testing.assert_allclose(answer.summary.delay_samples, true, atol=0.15)
+    assert any("longer than a spacing" in said or "give the spacing" in said for said in answer.warnings)
+
+
+@NAMES
+def test_a_source_in_line_with_the_microphones_is_no_reason_to_doubt_the_spacing(name: str) -> None:
+    for spacing in (0.02, 0.05, 0.3):
+        answer = DelayEstimator(name, spacing=spacing)(talk(spacing / SPEED_OF_SOUND * 16000), 16000)
+        assert answer.warnings == ()
 
 
 @NAMES

@@ -18,7 +18,7 @@ from qkgcc.cli import app
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.inference import files
 from qkgcc.models import checkpoint
-from qkgcc.neural import Network, TorchModel
+from qkgcc.neural import SLACK, Network, TorchModel
 from qkgcc.steering import steering_matrix
 from signals import C, delayed_noise
 
@@ -95,7 +95,7 @@ def test_a_wrong_spacing_is_noticed(path: Path, spacing: float, true: float, mos
 def test_a_delay_just_beyond_the_trained_ones_is_noticed_without_a_spacing(path: Path, true: float) -> None:
     answer = DelayEstimator(path)(recording(true), RATE)
     assert "give the spacing of the microphones" in answer.warnings[0]
-    assert np.median(answer.confidence) < 0.2
+    assert np.median(answer.confidence) < 0.25
 
 
 @pytest.mark.parametrize("decoder", ["argmax", "quadratic"])
@@ -233,7 +233,7 @@ def test_sources_are_possible_and_each_is_one_of_the_peaks(path: Path) -> None:
         found[decoder] = answer.source_delays
         known = np.isfinite(answer.source_delays)
         assert known[:, 1].any()
-        assert np.abs(answer.source_delays[known]).max() <= 0.12 / SPEED_OF_SOUND * RATE + 1e-9
+        assert np.abs(answer.source_delays[known]).max() <= 0.12 / SPEED_OF_SOUND * RATE + SLACK + 1e-9
         apart = np.diff(np.sort(answer.source_delays, axis=1), axis=1)
         assert np.nanmin(apart) > 0.4  # two samples, but for what the spacing clips
     for decoder in ("balanced", "coarse"):

@@ -24,6 +24,8 @@ FORMAT = 1
 """The version of the card that this package reads and writes."""
 SCALINGS = ("frame", "utterance")
 """What both channels are divided by: the frame's joint RMS, or the paper's one number for the whole utterance."""
+ARCHITECTURES = ("ngcc", "pgcc", "qkgcc", "steered", "transformer")
+"""What a checkpoint can hold; `qkgcc.models.checkpoint` builds them."""
 
 
 @dataclass(frozen=True, kw_only=True)

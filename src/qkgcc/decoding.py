@@ -50,6 +50,9 @@ APART = 0.1
 """Seconds that they are away at least: nearer ones hear the same samples."""
 NEARNESS = 0.25
 """Seconds after which a frame's word counts for 1/e: later on, another source may be heard."""
+SPARSE = 0.4
+"""Seconds: frames that have no other as near as that speak for themselves alone. Those that the curves are made of are
+0.38 s apart at most; of frames further apart, hardly any would say enough of each other."""
 RESERVE = 0.5
 """Frames that say nothing, added to those around: one is not taken for the word of many."""
 SEPARATION = 2.0
@@ -257,7 +260,7 @@ def _support(
         word[0][pairs] = word[1][pairs] * _beyond_chance(p[which], candidates, answer[wanted[whose]], tolerance)
         # One after the other: a sum by halves would depend on how many there are.
         total[rows], weight[rows] = np.add.accumulate(word, axis=-1)[..., -1]
-        some[rows] = counts.any(axis=-1)
+        some[rows] = (counts & (away <= SPARSE + 1e-6)).any(axis=-1)
     agreeing, against = total / (RESERVE + weight), (weight - total) / (RESERVE + weight)
     return Support(np.where(some, agreeing, np.nan), np.where(some, against, np.nan))
 

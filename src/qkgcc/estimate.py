@@ -33,6 +33,10 @@ DEFAULT_FRAME = 0.128
 """Seconds."""
 NOTABLE = 0.05
 """Share of the frames that something has to concern before it is said."""
+LONGER = 0.3
+"""Samples at a network's rate by which delays are longer than the spacing allows where it was measured too small."""
+OFTEN = 0.3
+"""Share of the frames that are so: a source in line with the microphones, in a room, has fewer."""
 
 MOST_CURVES = 1 << 24
 """Numbers of the curves of several pairs that are kept at a time: 64 MB. One pair has all of its own."""
@@ -346,7 +350,7 @@ class DelayEstimator:
         )
 
     def _warnings(self, method: Method, rows: Judged) -> Iterator[str]:
-        _, _, delay, _, beyond, copied = rows
+        _, _, delay, confidence, beyond, copied = rows
         answered = max(1, int(np.isfinite(delay).sum()))
         milliseconds = 1000 / method.sample_rate
         if method.remark is not None:
@@ -366,8 +370,14 @@ class DelayEstimator:
                 "twice, and says nothing about a source"
             )
         if self.spacing is not None:
-            largest = self.spacing / self.speed_of_sound + SLACK / method.sample_rate
-            impossible = np.abs(delay) / method.sample_rate > largest
+            size, largest = np.abs(delay), self.spacing / self.speed_of_sound * method.sample_rate
+            impossible = size > largest + SLACK + 1e-6
+            longer = (size > largest + LONGER) & ~impossible & ~outside & (confidence >= 0.5)
+            if longer.sum() > OFTEN * answered:
+                yield (
+                    f"in {longer.sum()} of {answered} frames the delay is a little longer than a spacing of "
+                    f"{self.spacing:g} m allows: are the microphones further apart?"
+                )
             if impossible.sum() > NOTABLE * answered:
                 yield (
                     f"{impossible.sum()} of {answered} delays are longer than a spacing of {self.spacing:g} m allows; "
@@ -428,8 +438,8 @@ def _blocks(
     """The blocks of a recording that is long enough; what is done is said when the next one is asked for."""
     if recording.duration * method.sample_rate < method.frame:
         raise InputError(
-            f"{recording.name} has {recording.samples} samples ({recording.duration:.3f} s), less than a frame "
-            f"({method.frame / method.sample_rate:.3f} s): give a longer recording or a shorter frame"
+            f"{recording.name} has {recording.samples} samples ({recording.duration:.4f} s), less than a frame "
+            f"({method.frame / method.sample_rate:.4f} s): give a longer recording or a shorter frame"
         )
     done = 0
     for block in recording.blocks():

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.decoding import WINDOW, Decoded
+from qkgcc.rumble import without_rumble
 
 SILENCE = 1e-5
 """Joint RMS of a frame (full scale = 1) below which there is no estimate."""
@@ -167,14 +168,14 @@ def prepared(method: Method, frames: Frames, level: float = 1.0) -> tuple[Frames
     power = np.var(frames, axis=-1, dtype=np.float64)
     heard = (np.sqrt(power.mean(axis=-1)) >= SILENCE) & (np.sqrt(power) >= DEAD).all(axis=-1)
     if method.scaling == "frame":
-        frames = at_unit_level(frames)
+        frames = at_unit_level(without_rumble(frames, method.sample_rate))
     elif method.scaling == "utterance":
         frames = frames / frames.dtype.type(level)
     return frames, heard
 
 
 def at_unit_level(frames: Frames) -> Frames:
-    """Frames without large constant offsets, both channels divided by their joint RMS. Shape: (batch, 2, n) -> same"""
+    """Frames without large constant offsets, all channels divided by their joint RMS. Shape: (batch, M, n) -> same"""
     mean = frames.mean(axis=-1, keepdims=True, dtype=np.float64)
     around = frames - mean
     spread = np.sqrt(np.multiply(around, around, out=around).mean(axis=-1, keepdims=True))

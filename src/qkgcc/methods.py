@@ -12,7 +12,8 @@ class MethodInfo:
 
 
 WEIGHTS = Path(__file__).parent / "weights"
-"""The pretrained networks, `NAME.safetensors`; `qkgcc.experiments.shipping` writes them."""
+"""The pretrained networks, `NAME.safetensors` and, for other programs, `NAME.onnx`; `qkgcc.experiments.shipping` writes
+both."""
 
 _KNAPP = "Knapp & Carter 1976, IEEE Trans. ASSP 24(4)"
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from qkgcc import decoding
 from qkgcc.calibration import Curves
-from qkgcc.card import Card
+from qkgcc.card import ARCHITECTURES, Card
 from qkgcc.confidence import TOLERANCE
 from qkgcc.errors import InputError, MissingExtraError
 from qkgcc.inference import files
@@ -189,8 +189,13 @@ class Network:
                 model = SteeredModel(card, weights, path, threads=threads)
             elif card.architecture == "qkgcc":
                 model = PublishedModel(card, weights, path, threads=threads)
-            else:
+            elif card.architecture in ARCHITECTURES:
                 model = _by_torch(path, threads)
+            else:
+                raise InputError(
+                    f"{path} holds a {card.architecture!r}, which this qkgcc does not know; known: "
+                    + ", ".join(ARCHITECTURES)
+                )
         return cls.of(model, decoder)
 
     @classmethod
@@ -420,7 +425,7 @@ class Network:
         # The mean log-posterior of several frames is a log-posterior up to a constant.
         (logits,) = evidence
         posterior = decoding.posterior(logits[:, self._possible])
-        delay = np.clip(decoding.DECODERS[self.decoder](posterior, self.lags), -self.limit, self.limit)
+        delay = self.answered(posterior)
         confidence = self._probability(posterior, self.lags, delay)
         # Delays that the spacing rules out took no part in the training, so they take none here, unless one of them is
         # so likely that the spacing itself is in doubt.
@@ -466,9 +471,17 @@ class Network:
             result[rows] = self.trust * curves(own, decoding.Support(*(part[rows] for part in support)))
         return result
 
+    def answered(self, posterior: Floats, decoder: str | None = None) -> Floats:
+        """Delays of posteriors over the possible delays, by a decoder. Shape: (T, L) -> (T,)
+
+        A little more than the spacing allows is answered as it is: small spacings are seldom measured that well.
+        """
+        delay = decoding.DECODERS[decoder or self.decoder](posterior, self.lags)
+        return np.clip(delay, -self.limit - SLACK, self.limit + SLACK)
+
     def read(self, posterior: Floats) -> tuple[Floats, Floats]:
         """Delays of posteriors over the possible delays, and their own probabilities. Shape: (T, L) -> (T,), (T,)"""
-        delay = np.clip(decoding.DECODERS[self.decoder](posterior, self.lags), -self.limit, self.limit)
+        delay = self.answered(posterior)
         near = decoding.probability_near(posterior, self.lags, delay, TOLERANCE * self.sample_rate)
         return delay, self.trust * near
 
@@ -479,13 +492,18 @@ class Network:
         `coarse` may have answered another delay: with them, the first one is the peak itself.
         Shape: (T, L), (T,) -> (T, sources), (T, sources)
         """
-        found, weights = decoding.peaks(posterior, self.lags, min(most, len(self.lags)))
+        # More than are asked for: some of them may be impossible, or hardly there.
+        found, weights = decoding.peaks(posterior, self.lags, min(2 * most, len(self.lags)))
+        most = min(most, found.shape[1])
         none = np.abs(found) > self.limit + SLACK
         none[:, 0] = False  # the answer itself is what is possible and nearest to it
+        found[:, 0] = np.clip(found[:, 0], -self.limit - SLACK, self.limit + SLACK)
         if self.decoder not in decoding.BETWEEN:
             found[:, 0] = delay
         none |= (weights < LEAST_WEIGHT) | np.isnan(delay)[:, None]
-        return np.where(none, np.nan, np.clip(found, -self.limit, self.limit)), np.where(none, 0.0, weights)
+        order = np.argsort(none, axis=1, kind="stable")[:, :most]
+        delays, counts = np.where(none, np.nan, found), np.where(none, 0.0, weights)
+        return np.take_along_axis(delays, order, axis=1), np.take_along_axis(counts, order, axis=1)
 
     def _elsewhere(self, logits: npt.NDArray[Any]) -> tuple[Floats, Floats]:
         """The best delay of all and its probability, where it is impossible and more likely than not; else NaN and 0.

@@ -335,8 +335,8 @@ def frames_of(
         raise InputError(wrong_channels(recording.name, len(recording.channels), evidence.geometry))
     if recording.duration * evidence.rate < evidence.frame:
         raise InputError(
-            f"{recording.name} has {recording.samples} samples ({recording.duration:.3f} s), less than a frame "
-            f"({evidence.frame / evidence.rate:.3f} s): give a longer recording or a shorter frame"
+            f"{recording.name} has {recording.samples} samples ({recording.duration:.4f} s), less than a frame "
+            f"({evidence.frame / evidence.rate:.4f} s): give a longer recording or a shorter frame"
         )
     done = 0
     for block in recording.blocks():

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from qkgcc.errors import InputError, MissingExtraError
+from qkgcc.files import write_whole
 from qkgcc.inference import files
 from qkgcc.methods import PRETRAINED, pretrained
 from qkgcc.neural import ONNX
@@ -35,6 +36,9 @@ def export(
     any language that has an ONNX runtime. The metadata say the sample rate, the delays, their unit and their sign
     (positive: channel 0 hears the source later). docs/onnx.md has programs for Python and JavaScript.
 
+    Those of the pretrained networks come with the package; others, and those with frozen delays, need onnx to be made:
+    pip install 'qkgcc[export]'.
+
     `qkgcc estimate --method FILE.onnx` runs such a file, to see what other programs will get (needs onnxruntime).
 
     Examples:
@@ -57,11 +61,19 @@ def export(
         raise InputError(f"there is no network {network!r}: give {', '.join(PRETRAINED)}, or the path of a file")
     if step is not None and max_delay is None:
         raise InputError("--step is of frozen delays: give --max-delay, too")
+    if network in PRETRAINED and max_delay is None:  # comes with the package
+        content = source.with_suffix(ONNX).read_bytes()
+        write_whole(path, lambda target: target.write_bytes(content))
+    else:
+        _write(source, path, max_delay, step)
+    typer.echo(f"written: {path} ({path.stat().st_size / 1e6:.2f} MB)")
+
+
+def _write(source: Path, path: Path, max_delay: float | None, step: float | None) -> None:
     try:
         from qkgcc.models import standalone
     except ImportError:
-        raise MissingExtraError("exporting needs onnx: pip install 'qkgcc[export]'") from None
+        raise MissingExtraError("making an ONNX file needs onnx: pip install 'qkgcc[export]'") from None
     card, weights = files.read(source)
     delays = None if max_delay is None else standalone.frozen_delays(card, max_delay, step)
     standalone.export(card, weights, path, delays)
-    typer.echo(f"written: {path} ({path.stat().st_size / 1e6:.2f} MB)")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from qkgcc import gcc
 from qkgcc.classical import TAPER, Classical
 from qkgcc.decoding import peaks
-from qkgcc.evidence import Frames, Method, at_unit_level
+from qkgcc.evidence import Frames, Method, prepared
 from qkgcc.experiments.framesets import FRAME, RATE, FrameSet
 from qkgcc.neural import Model, Network
 from qkgcc.peaks import INTERPOLATIONS
@@ -80,8 +80,8 @@ def answers(
             frames: Frames = given.frames[part].astype(np.float64)
             if method.scaling == "utterance":
                 frames = frames / given.levels[part, None, None]
-            elif method.scaling == "frame":
-                frames = at_unit_level(frames)
+            else:
+                frames, _ = prepared(method, frames)
             evidence = method.evidence(frames.astype(np.float32))
             curves[here], delays[part], confidence[part], beyond[here] = method.decode(evidence)
             if isinstance(method, Network):

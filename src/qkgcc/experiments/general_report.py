@@ -15,6 +15,8 @@ OURS = ("general", "general-medium", "general-small")
 COMPARED = (*OURS, *(f"{OURS[0]}-{decoder}" for decoder in general.VARIANTS))
 TEACHER = "general-teacher"
 REFERENCE = "gcc-phat"
+AS_SHIPPED = "phat"
+"""The same of this package, whose frames fade in and out, and which is right more often."""
 ENOUGH = 400
 """Frames of a cell that a judgement of it takes."""
 MARGIN = -0.5
@@ -39,7 +41,7 @@ def accuracy_lines(folder: Path) -> Lines:
     lines = [headings]
     for method in _methods(rows):
         cells = [_share(rows, method, name, "right62us") for name in general.SETS]
-        wide = [row for row in rows if row["set"] == "general-test" and _is_wide(row)]
+        wide = [row for row in rows if row["set"] == "general-test" and is_wide(row)]
         lines.append(
             [
                 method,
@@ -74,7 +76,7 @@ def claim_lines(folder: Path) -> Lines:
     others = [name for name in there if not name.startswith(OURS[0])]  # not ours, nor what they learned from
     pairs = [(better, worse) for better in COMPARED for worse in others] + [(name, OURS[0]) for name in OURS[1:]]
     lines = [["difference", "general-test, 62.5 us", "general-test, 10 cm", "paper-test, 10 cm"]]
-    wide = [row for row in rows if row["set"] != "general-test" or _is_wide(row)]
+    wide = [row for row in rows if row["set"] != "general-test" or is_wide(row)]
     for better, worse in pairs:
         if better not in there or worse not in there:
             continue
@@ -91,25 +93,43 @@ def nowhere_worse_lines(folder: Path) -> Lines:
     """In how many cells a model is worse than GCC-PHAT, and where it comes nearest to it."""
     rows = read(folder)
     headings = ["model", "set", "cells", f"of {ENOUGH} frames or more", "worse, 62.5 us", "worse, 10 cm"]
-    lines = [[*headings, "least gain (62.5 us), interval, cell"]]
+    lines = [[*headings, "least gain (62.5 us), interval, cell", f"worse than {AS_SHIPPED}, 62.5 us, 10 cm"]]
     for better in OURS:
         for name in general.SETS:
-            pairs = [(row, _same_cell(rows, row, REFERENCE)) for row in rows if row["method"] == better]
-            pairs = [(a, b) for a, b in pairs if a["set"] == name and b is not None]
-            large = [(a, general.difference(a, b, "right62us")) for a, b in pairs if b and a["n"] >= ENOUGH]
+            cells = [row for row in rows if (row["method"], row["set"]) == (better, name)]
+            large = _compared(rows, [row for row in cells if row["n"] >= ENOUGH], REFERENCE)
             if not large:
                 continue
-            by_path = [general.difference(a, b, "right10cm") for a, b in pairs if b and a["n"] >= ENOUGH]
-            worse = [sum(high < MARGIN for _, _, high in found) for found in ([d for _, d in large], by_path)]
-            row, (mean, low, high) = min(large, key=lambda item: item[1][0])
+            row, (mean, low, high) = min(((row, exact) for row, exact, _ in large), key=lambda item: item[1][0])
             least = f"{mean:+.1f} ({low:+.1f} to {high:+.1f}), {_place(row)}"
-            lines.append([better, name, str(len(pairs)), str(len(large)), *map(str, worse), least])
+            worse = worse_cells(rows, better, name, REFERENCE)
+            other = "{}, {}".format(*worse_cells(rows, better, name, AS_SHIPPED))
+            lines.append([better, name, str(len(cells)), str(len(large)), *map(str, worse), least, other])
     return lines
 
 
-def confidences(folder: Path) -> dict[str, tuple[general.Floats, general.Bools]]:
-    """Of each set: the confidences that our model states, and whether its answers are right. Shape: (N,), (N,)"""
-    rows = [row for row in read(folder) if row["method"] == OURS[0] and row["confidence"] is not None]
+def worse_cells(rows: Rows, better: str, name: str, reference: str) -> tuple[int, int]:
+    """Cells of a set in which a model is worse than a reference, within 62.5 us and within 10 cm."""
+    cells = [row for row in rows if (row["method"], row["set"]) == (better, name) and row["n"] >= ENOUGH]
+    found = _compared(rows, cells, reference)
+    return sum(exact[2] < MARGIN for _, exact, _ in found), sum(about[2] < MARGIN for _, _, about in found)
+
+
+def _compared(
+    rows: Rows, cells: Rows, reference: str
+) -> list[tuple[results.Row, tuple[float, float, float], tuple[float, float, float]]]:
+    """Cells that a reference was measured on, too: differences within 62.5 us and within 10 cm, with intervals."""
+    pairs = [(row, _same_cell(rows, row, reference)) for row in cells]
+    return [
+        (row, general.difference(row, other, "right62us"), general.difference(row, other, "right10cm"))
+        for row, other in pairs
+        if other is not None
+    ]
+
+
+def confidences(folder: Path, method: str = OURS[0]) -> dict[str, tuple[general.Floats, general.Bools]]:
+    """Of each set: the confidences that a model states, and whether its answers are right. Shape: (N,), (N,)"""
+    rows = [row for row in read(folder) if row["method"] == method and row["confidence"] is not None]
     return {name: _confidences(rows, name) for name in general.SETS if any(row["set"] == name for row in rows)}
 
 
@@ -126,6 +146,25 @@ def calibration_lines(folder: Path) -> Lines:
         error = 100 * expected_calibration_error(stated, right)
         lines.append([name, "all: expected calibration error", str(len(stated)), "", "", f"{error:.1f}"])
     return lines
+
+
+def trust_lines(folder: Path) -> Lines:
+    """Of each model and set: the expected calibration error, and the tenth that is furthest off."""
+    lines = [["model", "set", "frames", "expected calibration error", f"furthest off, of {ENOUGH_CONFIDENCES} frames"]]
+    for method in OURS:
+        for name, (stated, right) in confidences(folder, method).items():
+            error = 100 * expected_calibration_error(stated, right)
+            far = furthest_off(stated, right)
+            said = "-" if far is None else f"{far[1]:+.1f}, {far[0]:.1f} to {far[0] + 0.1:.1f}"
+            lines.append([method, name, str(len(stated)), f"{error:.1f}", said])
+    return lines
+
+
+def furthest_off(stated: general.Floats, right: general.Bools) -> tuple[float, float] | None:
+    """Where the tenth begins whose stated share is furthest from the true one, and by how many points."""
+    large = [part for part in reliability(stated, right) if part["answers"] >= ENOUGH_CONFIDENCES]
+    apart = [(part["from"], 100 * (part["stated"] - part["right"])) for part in large]
+    return max(apart, key=lambda item: abs(item[1]), default=None)
 
 
 def two_sources_lines(folder: Path) -> Lines:
@@ -165,7 +204,8 @@ def _methods(rows: Rows) -> list[str]:
     return [*(name for name in found if name not in own), *(name for name in own if name in found)]
 
 
-def _is_wide(row: results.Row) -> bool:
+def is_wide(row: results.Row) -> bool:
+    """Of pairs that do not score within 10 cm by answering 0."""
     return float(row["cell"]["spacing"].split(" ")[0]) >= general.WIDE
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from qkgcc.errors import InputError
-from qkgcc.experiments import array_report, array_tracks, arrays, catalog, general_report, results
+from qkgcc.experiments import array_report, array_tracks, arrays, catalog, general_asked, general_report, results
 from qkgcc.files import write_whole
 
 FILES = ("README.md", "docs/results.md", "docs/general.md", "docs/array-test.md")
@@ -227,6 +227,8 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "claims": claims_text,
     "cost": cost_text,
     "interpretability": interpretability_text,
+    "general-asked": lambda folder: markdown(general_asked.lines(folder)),
+    "general-trust": lambda folder: markdown(general_report.trust_lines(folder)),
     "general-accuracy": lambda folder: markdown(general_report.accuracy_lines(folder)),
     "general-errors": lambda folder: markdown(general_report.error_lines(folder)),
     "general-differences": lambda folder: markdown(general_report.claim_lines(folder)),

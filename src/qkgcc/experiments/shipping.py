@@ -1,4 +1,4 @@
-"""From a trained checkpoint to a model that ships: half precision, a calibrated confidence.
+"""From a trained checkpoint to a model that ships: half precision, a calibrated confidence, an ONNX file beside it.
 
     python -m qkgcc.experiments.shipping runs/general-0/best.safetensors --name general --decoder balanced \\
         --bank banks/test-clean --bank banks/dev-clean --bank banks/music --bank banks/noise
@@ -28,12 +28,13 @@ from qkgcc.confidence import TOLERANCE
 from qkgcc.data.banks import Bank
 from qkgcc.decoding import DECODERS, Support
 from qkgcc.errors import InputError
-from qkgcc.evidence import at_unit_level
+from qkgcc.evidence import prepared
 from qkgcc.experiments.framesets import RATE, FrameSet
 from qkgcc.experiments.unseen import unseen_recordings
+from qkgcc.inference import files
 from qkgcc.inference.model import SteeredModel
 from qkgcc.methods import WEIGHTS
-from qkgcc.models import checkpoint
+from qkgcc.models import checkpoint, standalone
 from qkgcc.models.steered import Steered
 from qkgcc.neural import Model, Network
 
@@ -63,7 +64,7 @@ class Posterior(NamedTuple):
 
     def delays(self, decoder: str) -> Floats:
         """(T,)"""
-        return np.clip(DECODERS[decoder](self.curve, self.method.lags), -self.method.limit, self.method.limit)
+        return self.method.answered(self.curve, decoder)
 
 
 class Heard(NamedTuple):
@@ -89,7 +90,8 @@ def posteriors(
     for sequence in np.unique(given.sequences):
         rows = np.flatnonzero(given.sequences == sequence)
         method = whole.limited(rate, float(given.limits[rows[0]]) / RATE, None)
-        found.append(Posterior(rows, method, method.decode(method.evidence(at_unit_level(given.frames[rows]))).curve))
+        frames, _ = prepared(method, given.frames[rows])
+        found.append(Posterior(rows, method, method.decode(method.evidence(frames)).curve))
         if progress is not None:
             progress(1)
     return found
@@ -189,7 +191,7 @@ def ship(
     progress: Callable[[int], object] | None = None,
     decoder: str | None = None,
 ) -> Card:
-    """Write `name.safetensors` from a trained checkpoint; `progress` counts recordings at each rate."""
+    """Write `name.safetensors` and `name.onnx` from a trained checkpoint; `progress` counts recordings at each rate."""
     model, card = checkpoint.load(path)
     if not isinstance(model, Steered):
         raise InputError(
@@ -205,6 +207,7 @@ def ship(
         checkpoint.save(model, Path(temporary) / "bare.safetensors", bare, torch.float16)
         card = calibrated(SteeredModel.load(Path(temporary) / "bare.safetensors"), given, progress, decoder)
     checkpoint.save(model, folder / f"{name}.safetensors", card, torch.float16)
+    standalone.export(*files.read(folder / f"{name}.safetensors"), folder / f"{name}.onnx")
     return card
 
 

@@ -6,9 +6,11 @@
 
 Before the network (`qkgcc.models.export`) stands what NumPy does for this package:
 
-- Level. The estimator's own rule: a large constant offset goes, both channels are divided by their joint RMS. What the
-  estimator calls silence has logits of 0, a posterior that is the same for every delay. A frame with a NaN, an infinity
-  or samples whose squares overflow has NaN for all: it is not silence, and no answer.
+- Level. The estimator's own rule: rumble that drowns the rest and a large constant offset go, both channels are divided
+  by their joint RMS. The table of cosines is computed from their numbers, which a runtime does once, when it loads the
+  file: with it in the file, the small network's would be three times as large. What the estimator calls silence has
+  logits of 0, a posterior that is the same for every delay. A frame with a NaN, an infinity or samples whose squares
+  overflow has NaN for all: it is not silence, and no answer.
 - Windows, and their spectra. ``n = N2 n1 + n2`` and ``k = k1 + N1 k2`` make a transform of length N = N1 N2 a product
   with a matrix of N1 columns, a turn of each number, and a product with one of N2 columns (Cooley and Tukey). The
   operator DFT takes longer (benchmarks/results/standalone_transform.md), and GPUs in browsers have none (docs/onnx.md).
@@ -33,7 +35,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from qkgcc import windows
+from qkgcc import rumble, windows
 from qkgcc.card import KEY, Card
 from qkgcc.errors import InputError
 from qkgcc.evidence import DEAD, SILENCE
@@ -134,7 +136,7 @@ def standalone_graph(card: Card, weights: Arrays, delays: Sequence[float] | None
     any_delay = card.architecture == "steered"
     if delays is not None and not any_delay:
         raise InputError(f"{card.name} knows its {len(card.delays)} delays and no others: they cannot be chosen")
-    level, audible, unknown = _level(build, "frames", card.scaling)
+    level, audible, unknown = _level(build, "frames", card)
     spectra = transform(build, _windows(build, level, shape), shape.window or shape.frame, shape.dft)
     inputs = [value("frames", ["batch", 2, card.frame], f"{card.sample_rate} Hz, {_LEVELS[card.scaling]}")]
     lags: int | str = len(card.delays) if delays is None else len(delays)
@@ -189,26 +191,49 @@ def _middle(delays: Sequence[float]) -> float:
     return (delays[0] + delays[-1]) / 2
 
 
-def _level(build: Graph, frames: str, scaling: str) -> tuple[str, str, str]:
+def _level(build: Graph, frames: str, card: Card) -> tuple[str, str, str]:
     """Frames at the level that the network wants, whether they are more than silence, as `qkgcc.evidence` has it, and 0
     or, for those whose level is no finite number, NaN: activations may lose one on the way.
 
     Shape: (batch, 2, frame) -> (batch, 2, frame), (batch, 1), (batch, 1)
     """
     mean = build.add("ReduceMean", frames, [2], keepdims=1)
-    power = build.add("ReduceMean", _square(build, build.add("Sub", frames, mean)), [2], keepdims=1)
+    around = build.add("Sub", frames, mean)
+    power = build.add("ReduceMean", _square(build, around), [2], keepdims=1)
     spread = build.add("Sqrt", power)  # (batch, 2, 1)
     joint = build.add("Sqrt", build.add("ReduceMean", power, [1], keepdims=0))
     weaker = build.add("ReduceMin", spread, [1], keepdims=0)
     loud, both = build.add("GreaterOrEqual", joint, SILENCE), build.add("GreaterOrEqual", weaker, DEAD)
     audible = build.add("And", loud, both)
     unknown = build.add("Mul", joint, 0.0)
-    if scaling != "frame":
+    if card.scaling != "frame":
         return frames, audible, unknown
-    large = build.add("Greater", build.add("Abs", mean), build.add("Mul", spread, 0.1))
-    centred = build.add("Sub", frames, build.add("Where", large, build.add("Mul", mean, 0.99), 0.0))
+    cleared = _without_rumble(build, frames, around, power, card)
+    rest = build.add("ReduceMean", _square(build, build.add("Sub", cleared, mean)), [2], keepdims=1)
+    large = build.add("Greater", build.add("Abs", mean), build.add("Mul", build.add("Sqrt", rest), 0.1))
+    centred = build.add("Sub", cleared, build.add("Where", large, build.add("Mul", mean, 0.99), 0.0))
     rms = build.add("Sqrt", build.add("ReduceMean", _square(build, centred), [1, 2], keepdims=1))
     return build.add("Div", centred, build.add("Max", rms, SILENCE / 2)), audible, unknown
+
+
+def _without_rumble(build: Graph, frames: str, around: str, power: str, card: Card) -> str:
+    """`qkgcc.rumble`, of frames whose samples around their mean, and those' power, are known.
+
+    Shape: (batch, 2, frame), same, (batch, 2, 1) -> (batch, 2, frame)
+    """
+    length = card.frame
+    numbers = np.arange(1.0, rumble.count(length, card.sample_rate))
+    # Whole turns are taken off before the cosine, for float32's sake.
+    turns = build.add("Mul", (np.arange(length)[:, None] + 0.5) / (2 * length), numbers)
+    turns = build.add("Sub", turns, build.add("Floor", turns))
+    table = build.add("Mul", build.add("Cos", build.add("Mul", turns, 2 * np.pi)), math.sqrt(2) / length)
+    cosines = build.add("MatMul", around, table)
+    low = build.add("ReduceSum", _square(build, cosines), [1, 2], keepdims=1)  # of the power
+    rest = build.add("Sub", build.add("ReduceSum", power, [1], keepdims=1), low)
+    drowned = build.add("Greater", low, build.add("Mul", rest, rumble.DROWNS))
+    drowned = build.add("And", drowned, build.add("Less", low, build.add("Mul", rest, rumble.ALONE)))
+    kept = build.add("Where", drowned, build.add("Mul", cosines, float(length)), 0.0)
+    return build.add("Sub", frames, build.add("MatMul", kept, build.order(table, 1, 0)))
 
 
 def _square(build: Graph, x: str) -> str:

@@ -1,0 +1,162 @@
+"""Hum and rumble beside a talker, with and without `qkgcc.rumble`; and rooms in which nobody speaks.
+
+    python -m benchmarks.rumble --bank banks/test-clean --bank banks/dev-clean --bank banks/music --bank banks/noise
+
+On recordings of validation voices that no training has seen (`qkgcc.experiments.unseen`), not on a test set.
+Writes two tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.timing import write
+from qkgcc import DelayEstimator, rumble
+from qkgcc.confidence import TOLERANCE
+from qkgcc.constants import SPEED_OF_SOUND
+from qkgcc.data.banks import Bank
+from qkgcc.evidence import Frames, Method, at_unit_level, prepared
+from qkgcc.experiments import estimators
+from qkgcc.experiments.framesets import FRAME, RATE, FrameSet
+from qkgcc.experiments.unseen import unseen_recordings
+from qkgcc.methods import PRETRAINED, pretrained
+
+LEVELS = (0, 5, 10, 20)
+"""dB above the frame as it is."""
+TRIED = ((150.0, 3.0), (200.0, 3.0), (280.0, 1.5), (280.0, 6.0), (340.0, 3.0), (340.0, 6.0), (400.0, 3.0))
+"""Highest frequencies and ratios beside those of `qkgcc.rumble`."""
+SPACINGS = (0.02, 0.05, 0.1, 0.3)
+"""Metres, of the rooms in which nobody speaks."""
+EVERY = 5
+"""Of the frames that are measured."""
+
+Prepare = Callable[[Method, Frames], Frames]
+
+
+def hum(count: int, limits: Any) -> Any:
+    """50 Hz and its multiples to 350 Hz, in both channels alike."""
+    rng = np.random.default_rng(0)
+    time = np.arange(FRAME) / RATE
+    lines = [
+        rng.uniform(0.2, 1, (count, 1)) / k * np.sin(2 * np.pi * 50 * k * time + rng.uniform(0, 2 * np.pi, (count, 1)))
+        for k in range(1, 8)
+    ]
+    return np.stack(2 * [np.sum(lines, axis=0)], axis=1)
+
+
+def diffuse(count: int, limits: Any, *, corner: float = 40.0, samples: int = FRAME) -> Any:
+    """Noise from all around, 12 dB less per octave above `corner`; 0: white."""
+    rng, length = np.random.default_rng(1), 2 * samples
+    frequencies = np.fft.rfftfreq(length, 1 / RATE)
+    size = 1 / (1 + (frequencies / corner) ** 2) if corner else np.ones(len(frequencies))
+    size = size * (frequencies > 15)
+    one, other = rng.standard_normal((2, count, len(frequencies), 2)).view(complex)[..., 0]
+    alike = np.sinc(2 * frequencies * np.asarray(limits)[:, None] / RATE)
+    both = np.stack([one, alike * one + np.sqrt(1 - alike**2) * other], axis=1)
+    return np.fft.irfft(size * both, length)[..., samples // 2 : samples // 2 + samples]
+
+
+SOUNDS = {"hum in both channels alike": hum, "diffuse rumble": diffuse}
+
+
+def mixed(given: FrameSet, sound: Callable[[int, Any], Any], decibels: float) -> FrameSet:
+    other = sound(len(given), given.limits)
+    level = given.frames.std(axis=(1, 2)) / other.std(axis=(1, 2)) * 10 ** (decibels / 20)
+    return replace(given, frames=(given.frames + level[:, None, None] * other).astype(np.float32))
+
+
+def as_it_is(method: Method, frames: Frames) -> Frames:
+    return at_unit_level(frames)
+
+
+def as_shipped(method: Method, frames: Frames) -> Frames:
+    return prepared(method, frames)[0]
+
+
+def tried(highest: float, drowns: float) -> Prepare:
+    def prepare(method: Method, frames: Frames) -> Frames:
+        return at_unit_level(rumble.without_rumble(frames, RATE, highest=highest, drowns=drowns))
+
+    return prepare
+
+
+def right(limited: Callable[[float], Method], given: FrameSet, prepare: Prepare = as_shipped) -> float:
+    """Percent within 62.5 microseconds, each frame by itself."""
+    delays = np.empty(len(given))
+    for limit in np.unique(given.limits):
+        here = np.flatnonzero(given.limits == limit)
+        method = limited(float(limit))
+        frames = prepare(method, given.frames[here].astype(np.float64)).astype(np.float32)
+        delays[here] = method.decode(method.evidence(frames)).delay
+    return float(100 * (np.abs(delays - given.delays) <= TOLERANCE * RATE + 1e-6).mean())
+
+
+def beside_a_talker(given: FrameSet) -> list[dict[str, Any]]:
+    sets = {("nothing", None): given} | {
+        (name, level): mixed(given, sound, level) for name, sound in SOUNDS.items() for level in LEVELS
+    }
+    networks = {name: estimators.network(pretrained(name)) for name in PRETRAINED}
+    first = next(iter(networks.values()))
+    ways: dict[str, Callable[[FrameSet], float]] = {"phat": partial(right, estimators.classical("phat"))}
+    for name, network in networks.items():
+        ways |= {
+            f"{name}, frames as they are": partial(right, network, prepare=as_it_is),
+            name: partial(right, network),
+        }
+    for highest, drowns in TRIED:
+        ways[f"{highest:g} Hz, {drowns:g} times"] = partial(right, first, prepare=tried(highest, drowns))
+    return [
+        {"beside a talker": name, "dB": "" if level is None else f"{level:+d}"}
+        | {way: measure(frames) for way, measure in ways.items()}
+        for (name, level), frames in sets.items()
+    ]
+
+
+def nobody(seconds: float = 20.0) -> Iterator[dict[str, Any]]:
+    """Confidences where there is no source."""
+    samples = round(seconds * RATE)
+    for spacing in SPACINGS:
+        limit = np.array([spacing / SPEED_OF_SOUND * RATE])
+        rooms = {
+            "noise of each microphone": np.random.default_rng(2).standard_normal((2, samples)),
+            "diffuse, white": diffuse(1, limit, corner=0, samples=samples)[0],
+            "diffuse, 12 dB less per octave above 40 Hz": diffuse(1, limit, samples=samples)[0],
+        }
+        for name, sound in rooms.items():
+            answers = {one: DelayEstimator(one, spacing=spacing)(0.1 * sound / sound.std(), RATE) for one in PRETRAINED}
+            yield {"nobody speaks, but": name, "spacing": f"{100 * spacing:g} cm"} | {
+                one: f"{answer.confidence.mean():.2f} ({100 * (answer.confidence > 0.5).mean():.0f} %)"
+                for one, answer in answers.items()
+            }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bank", type=Path, action="append", required=True)
+    parser.add_argument("--scenes", type=int, default=400)
+    arguments = parser.parse_args()
+    command = " ".join(["python -m benchmarks.rumble", *(f"--bank banks/{path.name}" for path in arguments.bank)])
+    made = unseen_recordings([Bank.load(bank) for bank in arguments.bank], arguments.scenes)
+    given = made.take(np.flatnonzero(np.isfinite(made.delays))[::EVERY])
+    table = beside_a_talker(given)
+    notes = [
+        f"Percent of {len(given)} frames of {arguments.scenes} recordings of validation voices that are right to "
+        "62.5 us, each frame by itself. dB: above the frame with all that is in it already. A network's name: as it "
+        f"is used, `qkgcc.rumble` before it ({rumble.HIGHEST:g} Hz, {rumble.DROWNS:g} times); the last columns: others "
+        f"of these two numbers, with `{next(iter(PRETRAINED))}`.",
+    ]
+    write("rumble", "Hum and rumble beside a talker", command, list(table[0]), table, notes)
+    alone = list(nobody())
+    notes = ["Mean confidence, and in how many frames it is above 0.5, of 20 s without any source."]
+    write("nobody", "Where nobody speaks", command, list(alone[0]), alone, notes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Hum and rumble that drown a frame are taken out of it before a network hears it.
+
+Recorders pick up the mains, fans, traffic and wind: sound below the voices, in both channels about alike, and often
+louder than all the rest. Networks are trained at a level that counts everything, so that what is left of a talker is
+too quiet for them, and the hum, which says nothing of the talker, is what they answer. GCC-PHAT does not mind: it
+counts every frequency alike.
+
+A frame's lowest cosines, up to `HIGHEST`, are taken out where they hold more than `DROWNS` times the power of the rest
+of it, and less than `ALONE` times: where there is next to nothing else, they are what is to be heard (of a steady tone
+up to 120 Hz, less than a thousandth lies above). Cosines (a DCT) go on evenly beyond the ends of a frame: a Fourier
+series would have an edge there, and spread it over all frequencies.
+
+What it gives, and how the numbers were chosen, on validation scenes: benchmarks/results/rumble.md.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.fft
+
+HIGHEST = 280.0
+"""Hz: the first harmonics of 50 and 60 Hz, below most of a voice."""
+DROWNS = 3.0
+ALONE = 1000.0
+
+Frames = npt.NDArray[np.floating[Any]]
+
+
+def count(length: int, sample_rate: float, highest: float = HIGHEST) -> int:
+    """Cosines up to a frequency in a frame of so many samples, the constant among them.
+
+    >>> count(2048, 16000)
+    72
+    """
+    return min(length, math.ceil(2 * length * highest / sample_rate))
+
+
+def without_rumble(frames: Frames, sample_rate: float, *, highest: float = HIGHEST, drowns: float = DROWNS) -> Frames:
+    """Frames, of which those that are drowned have lost their rumble, in all channels. Shape: (batch, M, n) -> same
+
+    A constant offset is none, and stays.
+    """
+    cosines = scipy.fft.dct(frames.astype(np.float64), norm="ortho")
+    lowest = count(frames.shape[-1], sample_rate, highest)
+    low, rest = (np.square(part).sum(axis=(1, 2)) for part in (cosines[..., 1:lowest], cosines[..., lowest:]))
+    drowned = (low > drowns * rest) & (low < ALONE * rest)
+    if not drowned.any():
+        return frames
+    rumble = cosines[drowned]
+    rumble[..., 0], rumble[..., lowest:] = 0, 0
+    cleared = frames.copy()
+    cleared[drowned] = frames[drowned] - scipy.fft.idct(rumble, norm="ortho")
+    return cleared

@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+
+from qkgcc import DelayEstimator, rumble
+from qkgcc.methods import PRETRAINED
+from qkgcc.rumble import without_rumble
+from signals import delayed_noise
+
+RATE, FRAME = 16000, 2048
+
+
+def lines(frequencies: list[float], samples: int, seed: int = 0) -> np.ndarray:
+    """The same in both channels, of unit power."""
+    rng = np.random.default_rng(seed)
+    time = np.arange(samples) / RATE
+    sound = sum(np.sin(2 * np.pi * f * time + rng.uniform(0, 6)) / (i + 1) for i, f in enumerate(frequencies))
+    return np.asarray(sound / np.std(sound))
+
+
+def noise(count: int) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal((count, 2, FRAME))
+
+
+def test_frames_that_are_not_drowned_are_left_alone_to_the_bit() -> None:
+    frames = noise(3) + 0.5 * lines([50, 100], FRAME)
+    assert without_rumble(frames, RATE) is frames
+    frames[1] += 10 * lines([50, 100], FRAME)
+    cleared = without_rumble(frames, RATE)
+    np.testing.assert_array_equal(cleared[[0, 2]], frames[[0, 2]])
+    assert cleared[1].std() < 0.2 * frames[1].std()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("level", [1e-3, 1.0, 1e6])
+def test_what_is_left_is_the_rest(dtype: type, level: float) -> None:
+    rest = noise(4)
+    hum = 10 * lines([50, 100, 150], FRAME)
+    cleared = without_rumble((level * (rest + hum)).astype(dtype), RATE)
+    assert cleared.dtype == dtype
+    far = np.abs(np.fft.rfft(cleared / level - rest))[..., round(400 / RATE * FRAME) :]
+    assert far.max() < 0.05 * np.abs(np.fft.rfft(hum)).max()
+    assert np.abs(far).mean() < 0.1 * np.abs(np.fft.rfft(rest)).mean()
+
+
+def test_a_constant_offset_is_no_rumble_and_stays() -> None:
+    frames = noise(2) + 100.0
+    assert without_rumble(frames, RATE) is frames
+    frames += 10 * lines([60, 120], FRAME)
+    cleared = without_rumble(frames, RATE)
+    assert cleared.std() < 0.2 * frames.std()
+    np.testing.assert_allclose(cleared.mean(axis=-1), frames.mean(axis=-1))
+
+
+def test_where_there_is_next_to_nothing_else_the_rumble_is_what_is_heard() -> None:
+    tone = np.stack(2 * [lines([100], FRAME)])[None] + 1e-4 * noise(1)
+    assert without_rumble(tone, RATE) is tone
+
+
+def test_a_frame_has_the_same_answer_whichever_are_with_it() -> None:
+    frames = noise(7) + 5 * lines([50, 150, 250], FRAME)
+    whole = without_rumble(frames, RATE)
+    for i in range(7):
+        np.testing.assert_array_equal(without_rumble(frames[i : i + 1], RATE)[0], whole[i])
+
+
+@pytest.mark.parametrize("rate", [8000, 44100])
+def test_the_cosines_go_up_to_the_same_frequency_at_any_rate(rate: int) -> None:
+    assert rumble.count(round(0.128 * rate), rate) == pytest.approx(rumble.count(FRAME, RATE), abs=1)
+
+
+@pytest.mark.parametrize("name", PRETRAINED)
+@pytest.mark.parametrize("decibels", [10, 20])
+def test_a_source_beside_a_hum_is_answered_with_confidence(name: str, decibels: float) -> None:
+    x = delayed_noise(5.3, RATE, snr=20)[0]
+    heard = x + x.std() * 10 ** (decibels / 20) * lines([50, 100, 150, 200, 250], RATE)
+    answer = DelayEstimator(name, spacing=0.3)(heard, RATE)
+    assert answer.calibrated
+    assert (np.abs(answer.delay_samples - 5.3) < 0.5).mean() > 0.9
+    assert answer.confidence.mean() > 0.9
