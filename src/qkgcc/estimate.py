@@ -316,7 +316,7 @@ class DelayEstimator:
         if self._network is None or not self._network.model.any_delay:
             raise InputError(f"{self.method} has no learned weights of frequencies to show: take a steered network")
         recording = _opened(source, sample_rate, channels, start, end, other)
-        method = self._network.limited(recording.sample_rate, self.max_delay, self.frame)
+        method = cast(Network, self.method_at(recording.sample_rate))
         # Neighbouring frames become one, so that an hour takes no more memory than a picture shows.
         count = 1 + int((recording.duration * method.sample_rate - method.frame) / self._hop(method))
         together = -(-count // MOST_COLUMNS)

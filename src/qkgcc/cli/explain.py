@@ -26,6 +26,8 @@ def explain(
 ) -> None:
     """A picture of how much each frequency counts, over time: the learned reliability.
 
+    Frequencies that count need not be right: a loud noise of its own in each channel says much, too.
+
     Examples:
 
     * `qkgcc explain talk.wav --spacing 0.2 --plot talk-weights.png`
