@@ -24,6 +24,7 @@ HIGHEST = 280.0
 """Hz: the first harmonics of 50 and 60 Hz, below most of a voice."""
 DROWNS = 3.0
 ALONE = 1000.0
+_TOGETHER = 8  # frames: more would not stay in the cache
 
 Frames = npt.NDArray[np.floating[Any]]
 
@@ -42,14 +43,23 @@ def without_rumble(frames: Frames, sample_rate: float, *, highest: float = HIGHE
 
     A constant offset is none, and stays.
     """
-    cosines = scipy.fft.dct(frames.astype(np.float64), norm="ortho")
     lowest = count(frames.shape[-1], sample_rate, highest)
-    low, rest = (np.square(part).sum(axis=(1, 2)) for part in (cosines[..., 1:lowest], cosines[..., lowest:]))
-    drowned = (low > drowns * rest) & (low < ALONE * rest)
+    parts = [frames[first : first + _TOGETHER] for first in range(0, len(frames), _TOGETHER)]
+    drowned = np.concatenate([np.zeros(0, np.bool_), *(_drowned(part, lowest, drowns) for part in parts)])
     if not drowned.any():
         return frames
-    rumble = cosines[drowned]
+    rumble = scipy.fft.dct(frames[drowned].astype(np.float64), norm="ortho")
     rumble[..., 0], rumble[..., lowest:] = 0, 0
     cleared = frames.copy()
     cleared[drowned] = frames[drowned] - scipy.fft.idct(rumble, norm="ortho")
     return cleared
+
+
+def _drowned(frames: Frames, lowest: int, drowns: float) -> npt.NDArray[np.bool_]:
+    """Whether frames are. Shape: (batch, M, n) -> (batch,)"""
+    cosines = scipy.fft.dct(frames, norm="ortho")
+    low, rest = (
+        np.einsum("bmk,bmk->b", part, part, dtype=np.float64)
+        for part in (cosines[..., 1:lowest], cosines[..., lowest:])
+    )
+    return np.asarray((low > drowns * rest) & (low < ALONE * rest))
