@@ -10,6 +10,8 @@ import numpy as np
 from qkgcc.calibration import expected_calibration_error, reliability
 from qkgcc.experiments import general, results
 from qkgcc.experiments.general import unpacked
+from qkgcc.inference import files
+from qkgcc.methods import pretrained
 
 OURS = ("general", "general-medium", "general-small")
 COMPARED = (*OURS, *(f"{OURS[0]}-{decoder}" for decoder in general.VARIANTS))
@@ -165,6 +167,18 @@ def furthest_off(stated: general.Floats, right: general.Bools) -> tuple[float, f
     large = [part for part in reliability(stated, right) if part["answers"] >= ENOUGH_CONFIDENCES]
     apart = [(part["from"], 100 * (part["stated"] - part["right"])) for part in large]
     return max(apart, key=lambda item: abs(item[1]), default=None)
+
+
+def rate_lines() -> Lines:
+    """As the cards say: on the recordings that calibrate, at other sample rates."""
+    lines = [["model", "sample rate", "within 62.5 us", "calibration error, a frame alone", "in its recording"]]
+    for name in OURS:
+        card, _ = files.read(pretrained(name))
+        unseen = card.metrics["unseen"]
+        errors = [unseen[f"expected_calibration_error{end}"] for end in ("", "_in_context")]
+        for rate, share in unseen["acc62us"].items():
+            lines.append([name, f"{rate} Hz", f"{share:.1f} %", *(f"{100 * error[rate]:.1f}" for error in errors)])
+    return lines
 
 
 def two_sources_lines(folder: Path) -> Lines:

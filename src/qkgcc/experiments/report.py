@@ -229,6 +229,7 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "interpretability": interpretability_text,
     "general-asked": lambda folder: markdown(general_asked.lines(folder)),
     "general-trust": lambda folder: markdown(general_report.trust_lines(folder)),
+    "general-rates": lambda folder: markdown(general_report.rate_lines()),
     "general-accuracy": lambda folder: markdown(general_report.accuracy_lines(folder)),
     "general-errors": lambda folder: markdown(general_report.error_lines(folder)),
     "general-differences": lambda folder: markdown(general_report.claim_lines(folder)),
