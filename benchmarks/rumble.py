@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.timing import write
+from benchmarks.timing import machine, write
 from qkgcc import DelayEstimator, rumble
 from qkgcc.confidence import TOLERANCE
 from qkgcc.constants import SPEED_OF_SOUND
@@ -142,6 +142,7 @@ def main() -> None:
     parser.add_argument("--bank", type=Path, action="append", required=True)
     parser.add_argument("--scenes", type=int, default=400)
     arguments = parser.parse_args()
+    here = machine()
     command = " ".join(["python -m benchmarks.rumble", *(f"--bank banks/{path.name}" for path in arguments.bank)])
     made = unseen_recordings([Bank.load(bank) for bank in arguments.bank], arguments.scenes)
     given = made.take(np.flatnonzero(np.isfinite(made.delays))[::EVERY])
@@ -152,10 +153,10 @@ def main() -> None:
         f"is used, `qkgcc.rumble` before it ({rumble.HIGHEST:g} Hz, {rumble.DROWNS:g} times); the last columns: others "
         f"of these two numbers, with `{next(iter(PRETRAINED))}`.",
     ]
-    write("rumble", "Hum and rumble beside a talker", command, list(table[0]), table, notes)
+    write("rumble", "Hum and rumble beside a talker", command, list(table[0]), table, notes, here=here)
     alone = list(nobody())
     notes = ["Mean confidence, and in how many frames it is above 0.5, of 20 s without any source."]
-    write("nobody", "Where nobody speaks", command, list(alone[0]), alone, notes)
+    write("nobody", "Where nobody speaks", command, list(alone[0]), alone, notes, here=here)
 
 
 if __name__ == "__main__":
