@@ -32,7 +32,7 @@ from benchmarks.timing import WARM, interleaved, machine, ratio, write
 from qkgcc import gcc
 from qkgcc.card import Card
 from qkgcc.classical import Classical
-from qkgcc.evidence import Method, at_unit_level
+from qkgcc.evidence import Method, prepared
 from qkgcc.experiments import general, results
 from qkgcc.inference import files
 from qkgcc.inference.model import SteeredModel
@@ -109,7 +109,7 @@ def rows(folder: Path) -> list[Row]:
 
 
 def answer(method: Method, frames: npt.NDArray[np.float32]) -> object:
-    return method.decode(method.evidence(frames))
+    return method.decode(method.evidence(prepared(method, frames)[0]))
 
 
 def kept(name: str) -> Path:
@@ -146,7 +146,7 @@ def talking(count: int) -> Any:
     rng = np.random.default_rng(0)
     source = rng.standard_normal((count, 2048 + 5))
     frames = np.stack([source[:, :-5], source[:, 5:]], axis=1) + 0.3 * rng.standard_normal((count, 2, 2048))
-    return at_unit_level(frames.astype(np.float32))
+    return (0.05 * frames).astype(np.float32)
 
 
 def measured(found: list[Row]) -> list[dict[str, Any]]:

@@ -19,11 +19,13 @@ import onnxruntime
 
 from benchmarks import plain_phat
 from benchmarks.timing import RESULTS, WARM, interleaved, ratio, write
+from qkgcc.evidence import prepared
 from qkgcc.inference import files
 from qkgcc.inference.model import SteeredModel
 from qkgcc.methods import PRETRAINED, pretrained
 from qkgcc.models import standalone
 from qkgcc.models.graph import OPSET, Graph, save, value
+from qkgcc.neural import Network
 
 COMMAND = "python -m benchmarks.standalone_speed"
 PACKAGE = "this package"
@@ -60,6 +62,12 @@ def noise(batch: int) -> Any:
     return np.random.default_rng(0).standard_normal((batch, 2, 2048)).astype(np.float32)
 
 
+def logits(model: SteeredModel, frames: Any, delays: Any) -> object:
+    """With what an ONNX file does first."""
+    frames, _ = prepared(Network.of(model), frames)
+    return model.logits(frames, None, delays)
+
+
 def networks(folder: Path) -> list[dict[str, Any]]:
     rows = []
     for name in PRETRAINED:
@@ -75,7 +83,7 @@ def networks(folder: Path) -> list[dict[str, Any]]:
             functions: dict[str, dict[int, Function]] = {way: {} for way in (PACKAGE, *paths, plain_phat.NAME)}
             for batch in BATCHES:
                 frames = noise(batch)
-                functions[PACKAGE][batch] = partial(own.logits, frames, None, delays)
+                functions[PACKAGE][batch] = partial(logits, own, frames, delays)
                 functions[plain_phat.NAME][batch] = partial(plain_phat.delays, frames, most)
                 for way, one in opened.items():
                     given = {"frames": frames} | ({} if "frozen" in way else {"delays": seconds})

@@ -39,6 +39,7 @@ class Classical:
     calibrated = False
     remark = None
     scaling = "none"  # every weighting is indifferent to a common gain
+    rumble = 0.0  # it counts every frequency alike
 
     @property
     def lags(self) -> npt.NDArray[np.float64]:

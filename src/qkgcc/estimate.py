@@ -136,7 +136,8 @@ class DelayEstimator:
         for what, value in (("an interpolation", interpolation), ("beta", beta)):
             if value is not None:
                 raise InputError(f"{what} is for the classical methods, such as phat; {self.method} is a network")
-        self._network = dataclasses.replace(load_network(method, decoder, threads), symmetric=symmetric)
+        slack = SLACK if max_delay is None else 0.0  # a spacing is seldom measured so well; a largest delay is meant
+        self._network = dataclasses.replace(load_network(method, decoder, threads), symmetric=symmetric, slack=slack)
 
     def __call__(
         self,
@@ -373,9 +374,11 @@ class DelayEstimator:
             size, largest = np.abs(delay), self.spacing / self.speed_of_sound * method.sample_rate
             impossible = size > largest + SLACK + 1e-6
             longer = (size > largest + LONGER) & ~impossible & ~outside & (confidence >= 0.5)
-            if longer.sum() > OFTEN * answered:
+            # on one side, where a source is: where there is none, they are on both
+            longest = max(int((longer & (delay > 0)).sum()), int((longer & (delay < 0)).sum()))
+            if longest > OFTEN * answered:
                 yield (
-                    f"in {longer.sum()} of {answered} frames the delay is a little longer than a spacing of "
+                    f"in {longest} of {answered} frames the delay is a little longer than a spacing of "
                     f"{self.spacing:g} m allows: are the microphones further apart?"
                 )
             if impossible.sum() > NOTABLE * answered:
@@ -410,7 +413,8 @@ class DelayEstimator:
             return None
         sine = seconds * self.speed_of_sound / self.spacing
         # A little more than possible is an inexact measure; much more has no angle.
-        slack = 1 + max(0.1, SLACK / 16000 * self.speed_of_sound / self.spacing)
+        rate = 16000 if self._network is None else self._network.sample_rate
+        slack = 1 + max(0.1, (SLACK + 1e-6) / rate * self.speed_of_sound / self.spacing)
         return np.where(np.abs(sine) > slack, np.nan, np.degrees(np.arcsin(np.clip(sine, -1, 1))))
 
 

@@ -38,6 +38,10 @@ class Method(Protocol):
         of both channels changes nothing."""
 
     @property
+    def rumble(self) -> float:
+        """Hz up to which hum and rumble are taken out of frames that they drown, where the scaling is 'frame'."""
+
+    @property
     def sample_rate(self) -> int: ...
     @property
     def frame(self) -> int: ...
@@ -142,6 +146,7 @@ def _judge_pair(
     level: float,
     alone: tuple[Any, ...] | None,
 ) -> tuple[Judged, Evidence]:
+    recorded = frames
     frames, heard = prepared(method, frames, level)
     curve = np.zeros((len(frames), len(method.lags)), dtype=np.float32)
     if method.kind == "posterior":
@@ -157,7 +162,7 @@ def _judge_pair(
             channels = tuple(tuple(one.channel(number) for one in kept) for number in pair)
         evidence = method.evidence(frames[heard], channels)
         curve[heard], delay[heard], confidence[heard], beyond[heard] = method.decode(evidence)
-        copied[heard] = _one_is_a_copy(frames[heard])
+        copied[heard] = _one_is_a_copy(recorded[heard])
         confidence[copied] = 0.0
     return Judged(times, curve, delay, confidence, beyond, copied), evidence
 
@@ -168,7 +173,7 @@ def prepared(method: Method, frames: Frames, level: float = 1.0) -> tuple[Frames
     power = np.var(frames, axis=-1, dtype=np.float64)
     heard = (np.sqrt(power.mean(axis=-1)) >= SILENCE) & (np.sqrt(power) >= DEAD).all(axis=-1)
     if method.scaling == "frame":
-        frames = at_unit_level(without_rumble(frames, method.sample_rate))
+        frames = at_unit_level(without_rumble(frames, method.sample_rate, highest=method.rumble))
     elif method.scaling == "utterance":
         frames = frames / frames.dtype.type(level)
     return frames, heard
@@ -188,8 +193,9 @@ def at_unit_level(frames: Frames) -> Frames:
 
 
 def _one_is_a_copy(frames: Frames) -> npt.NDArray[np.bool_]:
-    """Whether the channels are the same but for a gain. Shape: (batch, 2, frame) -> (batch,)"""
-    first, second = frames[:, 0].astype(np.float64), frames[:, 1].astype(np.float64)
+    """Whether the channels are the same but for a gain and an offset. Shape: (batch, 2, frame) -> (batch,)"""
+    wide = frames.astype(np.float64)
+    first, second = np.moveaxis(wide - wide.mean(axis=-1, keepdims=True), 1, 0)
     product = (first * second).sum(axis=-1) ** 2
     power = (first**2).sum(axis=-1) * (second**2).sum(axis=-1)
     return np.asarray(product >= (1 - COPIED) * power)

@@ -25,6 +25,7 @@ from qkgcc.errors import InputError, MissingExtraError
 from qkgcc.inference import files
 from qkgcc.inference.model import SteeredModel
 from qkgcc.inference.published import PublishedModel
+from qkgcc.rumble import HIGHEST
 
 if TYPE_CHECKING:
     from torch import nn
@@ -158,6 +159,8 @@ class Network:
     """Hz up to which it has them."""
     cut: bool = False
     """Whether frequencies are left out that the input has."""
+    rumble: float = HIGHEST
+    """Hz up to which hum and rumble are taken out of frames that they drown: not what a band was asked to hold."""
     symmetric: bool = False
     """Take the mean with the mirrored answer to swapped channels."""
     decoder: str = "argmax"
@@ -165,6 +168,8 @@ class Network:
     """What the confidence is multiplied by, where the network is used beyond what it was trained for."""
     remark: str | None = None
     """What is to be said about that."""
+    slack: float = SLACK
+    """Samples by which an answer may be larger than `limit`; 0: no more than was asked for."""
     looks_beyond: bool = True
     """Whether it is asked for all that the network by its name is: files with frozen delays may have fewer."""
 
@@ -270,8 +275,8 @@ class Network:
         """The network without what lies outside a band in Hz, as if the input did not hold it."""
         if not (self.model.any_delay and isinstance(self.model, (SteeredModel, TorchModel))):
             raise InputError(
-                f"{self.card.name} cannot leave frequencies out: a band is for pretrained networks and steered "
-                "checkpoints, and for classical methods, such as phat"
+                f"{self.card.name} cannot leave frequencies out: a band is for a pretrained network by its name, for "
+                "steered checkpoints, and for classical methods, such as phat"
             )
         frequencies = np.linspace(0, self.sample_rate / 2, self.card.dft // 2 + 1)
         inside = (low <= frequencies) & (frequencies <= high)
@@ -279,7 +284,7 @@ class Network:
             inside &= self.bins
         if not inside.any():
             raise InputError(f"no frequency of {self.card.name} lies from {low:g} to {high:g} Hz: take a wider band")
-        return replace(self, bins=inside, cut=True)
+        return replace(self, bins=inside, cut=True, rumble=min(HIGHEST, low))
 
     def _with_frame(self, frame: float | None) -> Network:
         card, rate = self.card, self.card.sample_rate
@@ -477,7 +482,7 @@ class Network:
         A little more than the spacing allows is answered as it is: small spacings are seldom measured that well.
         """
         delay = decoding.DECODERS[decoder or self.decoder](posterior, self.lags)
-        return np.clip(delay, -self.limit - SLACK, self.limit + SLACK)
+        return np.clip(delay, -self.limit - self.slack, self.limit + self.slack)
 
     def read(self, posterior: Floats) -> tuple[Floats, Floats]:
         """Delays of posteriors over the possible delays, and their own probabilities. Shape: (T, L) -> (T,), (T,)"""
@@ -495,9 +500,9 @@ class Network:
         # More than are asked for: some of them may be impossible, or hardly there.
         found, weights = decoding.peaks(posterior, self.lags, min(2 * most, len(self.lags)))
         most = min(most, found.shape[1])
-        none = np.abs(found) > self.limit + SLACK
+        none = np.abs(found) > self.limit + self.slack
         none[:, 0] = False  # the answer itself is what is possible and nearest to it
-        found[:, 0] = np.clip(found[:, 0], -self.limit - SLACK, self.limit + SLACK)
+        found[:, 0] = np.clip(found[:, 0], -self.limit - self.slack, self.limit + self.slack)
         if self.decoder not in decoding.BETWEEN:
             found[:, 0] = delay
         none |= (weights < LEAST_WEIGHT) | np.isnan(delay)[:, None]

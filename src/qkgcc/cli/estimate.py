@@ -15,7 +15,7 @@ from qkgcc.archives import Work, tasks
 from qkgcc.audio import Recording, open_audio
 from qkgcc.cli.archive import archive
 from qkgcc.cli.live import live
-from qkgcc.cli.options import Other, Spacing, SpeedOfSound, Temperature, sound_speed
+from qkgcc.cli.options import Band, Other, Spacing, SpeedOfSound, Temperature, sound_speed
 from qkgcc.cli.pace import Pace
 from qkgcc.cli.tables import console, delay_table, progress_bar
 from qkgcc.errors import InputError
@@ -59,9 +59,7 @@ def estimate(
     max_delay: Annotated[float | None, typer.Option(help="Largest delay in seconds, instead of a spacing.")] = None,
     frame: Annotated[float | None, typer.Option(help="Seconds in a frame (0.128 when not given).")] = None,
     hop: Annotated[float, typer.Option(help="Seconds from one frame to the next.")] = 0.064,
-    band: Annotated[
-        tuple[float, float] | None, typer.Option(help="Lowest and highest frequency in Hz that may count.")
-    ] = None,
+    band: Band = None,
     interpolation: Annotated[
         str | None, typer.Option(help="Of a correlation: band-limited (default), parabolic or none.")
     ] = None,

@@ -17,6 +17,7 @@ Spacing = Annotated[
 Other = Annotated[
     Path | None, typer.Option("--with", help="A second mono recording, the second channel (two recorders).")
 ]
+Band = Annotated[tuple[float, float] | None, typer.Option(help="Lowest and highest frequency in Hz that may count.")]
 ArrayChannels = Annotated[
     str | None,
     typer.Option("--channels", help="Those that are the microphones, in their order: 1,2,3,4 (default: all)."),

@@ -222,17 +222,20 @@ def _without_rumble(build: Graph, frames: str, around: str, power: str, card: Ca
     Shape: (batch, 2, frame), same, (batch, 2, 1) -> (batch, 2, frame)
     """
     length = card.frame
-    numbers = np.arange(1.0, rumble.count(length, card.sample_rate))
+    numbers = np.arange(float(rumble.count(length, card.sample_rate)))
     # Whole turns are taken off before the cosine, for float32's sake.
     turns = build.add("Mul", (np.arange(length)[:, None] + 0.5) / (2 * length), numbers)
     turns = build.add("Sub", turns, build.add("Floor", turns))
-    table = build.add("Mul", build.add("Cos", build.add("Mul", turns, 2 * np.pi)), math.sqrt(2) / length)
-    cosines = build.add("MatMul", around, table)
-    low = build.add("ReduceSum", _square(build, cosines), [1, 2], keepdims=1)  # of the power
-    rest = build.add("Sub", build.add("ReduceSum", power, [1], keepdims=1), low)
+    sizes = np.where(numbers, math.sqrt(2), 1.0) / length
+    table = build.add("Mul", build.add("Cos", build.add("Mul", turns, 2 * np.pi)), sizes)
+    faded = build.add("Mul", around, rumble.fade(length))
+    low = build.add("ReduceSum", _square(build, build.add("MatMul", faded, table)), [1, 2], keepdims=1)  # of the power
+    whole = build.add("ReduceMean", _square(build, faded), [2], keepdims=1)
+    rest = build.add("Sub", build.add("ReduceSum", whole, [1], keepdims=1), low)
     drowned = build.add("Greater", low, build.add("Mul", rest, rumble.DROWNS))
     drowned = build.add("And", drowned, build.add("Less", low, build.add("Mul", rest, rumble.ALONE)))
-    kept = build.add("Where", drowned, build.add("Mul", cosines, float(length)), 0.0)
+    cosines = build.add("Mul", build.add("MatMul", around, table), float(length))
+    kept = build.add("Where", drowned, cosines, 0.0)
     return build.add("Sub", frames, build.add("MatMul", kept, build.order(table, 1, 0)))
 
 
