@@ -1,9 +1,9 @@
-"""Hum and rumble beside a talker, with and without `qkgcc.rumble`; and rooms in which nobody speaks.
+"""Hum and rumble beside a talker, with and without `qkgcc.rumble`; low sources alone; rooms in which nobody speaks.
 
     python -m benchmarks.rumble --bank banks/test-clean --bank banks/dev-clean --bank banks/music --bank banks/noise
 
-On recordings of validation voices that no training has seen (`qkgcc.experiments.unseen`), not on a test set.
-Writes two tables.
+The talkers are validation voices in recordings that no training has seen (`qkgcc.experiments.unseen`), no test set.
+Writes three tables.
 """
 
 from __future__ import annotations
@@ -32,6 +32,16 @@ LEVELS = (0, 5, 10, 20)
 """dB above the frame as it is."""
 TRIED = ((150.0, 3.0), (200.0, 3.0), (280.0, 1.5), (280.0, 6.0), (340.0, 3.0), (340.0, 6.0), (400.0, 3.0))
 """Highest frequencies and ratios beside those of `qkgcc.rumble`."""
+LOW = {
+    "a tone of 60 Hz": [60.0],
+    "a tone of 120 Hz": [120.0],
+    "a tone of 200 Hz": [200.0],
+    "a tone of 260 Hz": [260.0],
+    "a motor: 117 Hz, each harmonic 6 dB less": [117.0 * k for k in range(1, 12)],
+}
+"""Sources that are alone but for a noise of each microphone's own: frequencies, each 6 dB below the one before."""
+DELAY = 5.3
+"""Samples of theirs, of 9.3 that are possible."""
 SPACINGS = (0.02, 0.05, 0.1, 0.3)
 """Metres, of the rooms in which nobody speaks."""
 EVERY = 5
@@ -119,6 +129,33 @@ def beside_a_talker(given: FrameSet) -> list[dict[str, Any]]:
     ]
 
 
+def low_sources(count: int = 200) -> Iterator[dict[str, Any]]:
+    limit = SPACINGS[2] * 2 / SPEED_OF_SOUND * RATE
+    time = np.arange(FRAME) / RATE - np.array([DELAY / RATE, 0.0])[:, None]
+    methods = {name: estimators.network(pretrained(name))(limit) for name in PRETRAINED}
+    phat = estimators.classical("phat")(limit)
+    for name, frequencies in LOW.items():
+        for decibels in (10, 20, 30, 40):
+            rng = np.random.default_rng(3)
+            phases = rng.uniform(0, 2 * np.pi, (len(frequencies), count, 1, 1))
+            sound = sum(
+                np.sin(2 * np.pi * f * time + phase) / 2**i
+                for i, (f, phase) in enumerate(zip(frequencies, phases, strict=True))
+            )
+            frames = sound + np.std(sound) * 10 ** (-decibels / 20) * rng.standard_normal((count, 2, FRAME))
+            yield {"alone": name, "dB above noise": decibels, "phat": _alone(phat, frames, as_shipped)} | {
+                label: _alone(method, frames, prepare)
+                for one, method in methods.items()
+                for label, prepare in ((f"{one}, frames as they are", as_it_is), (one, as_shipped))
+            }
+
+
+def _alone(method: Method, frames: Frames, prepare: Prepare) -> str:
+    decoded = method.decode(method.evidence(prepare(method, frames).astype(np.float32)))
+    share = 100 * (np.abs(decoded.delay - DELAY) <= TOLERANCE * RATE + 1e-6).mean()
+    return f"{share:.0f} ({decoded.confidence.mean():.2f})"
+
+
 def nobody(seconds: float = 20.0) -> Iterator[dict[str, Any]]:
     """Confidences where there is no source."""
     samples = round(seconds * RATE)
@@ -154,6 +191,13 @@ def main() -> None:
         f"of these two numbers, with `{next(iter(PRETRAINED))}`.",
     ]
     write("rumble", "Hum and rumble beside a talker", command, list(table[0]), table, notes, here=here)
+    lowly = list(low_sources())
+    notes = [
+        "Percent right to 62.5 us, and the mean confidence of a frame by itself (`phat`: its coherence). A source of "
+        "which nearly everything lies below 280 Hz is taken for rumble where noise is left when it is gone, and kept "
+        f"where next to nothing is: from {10 * np.log10(rumble.ALONE):.0f} dB on.",
+    ]
+    write("low_sources", "Low sources alone", command, list(lowly[0]), lowly, notes, here=here)
     alone = list(nobody())
     notes = ["Mean confidence, and in how many frames it is above 0.5, of 20 s without any source."]
     write("nobody", "Where nobody speaks", command, list(alone[0]), alone, notes, here=here)

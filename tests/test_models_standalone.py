@@ -52,6 +52,17 @@ def expected(model: nn.Module, frames: np.ndarray, delays: object = None) -> np.
         return np.asarray(model(torch.from_numpy(at_unit_level(without_rumble(frames, RATE))), **given))
 
 
+def hum(count: int, frame: int, decibels: float) -> np.ndarray:
+    """Noise, and so much above it a hum that is the same in both channels."""
+    frames = noise(count, frame)
+    rng = np.random.default_rng(1)
+    frequencies, phases = rng.uniform(40, 250, (count, 1, 1)), rng.uniform(0, 6, (count, 1, 1))
+    tone = np.sqrt(2) * np.sin(2 * np.pi * frequencies * np.arange(frame) / RATE + phases)
+    frames += 10 ** (decibels / 20) * frames.std(axis=-1).mean(axis=-1)[:, None, None] * tone
+    assert without_rumble(frames, RATE) is not frames
+    return frames.astype(np.float32)
+
+
 def noise(count: int, frame: int) -> np.ndarray:
     """At the levels and with the offsets that recorders have."""
     rng = np.random.default_rng(0)
@@ -137,10 +148,14 @@ def test_the_pretrained_networks_are_torchs_within_a_ten_thousandth(name: str, t
     delays = standalone.frozen_delays(card, 0.00146)
     assert delays == tuple(range(-24, 25))
     standalone.export(card, arrays, frozen, delays)
-    drowned = noise(4, card.frame)
-    drowned += 5 * drowned.std(axis=(1, 2), keepdims=True) * np.sin(0.02 * np.arange(card.frame))
     # What is left of a hum that is taken out has the rounding of the hum.
-    for frames, near in ((noise(8, card.frame), 1), (speech(24, card.frame), 5), (drowned, 50)):
+    drowned, deep = (hum(12, card.frame, decibels) for decibels in (14, 23))
+    for frames, near in (
+        (noise(8, card.frame), 1),
+        (speech(24, card.frame), 5),
+        (drowned, 200),
+        (deep, 1000),
+    ):
         for grid in (card.delays, delays, [17.3]):
             np.testing.assert_allclose(run(free, frames, grid), expected(model, frames, grid), atol=near * TOLERANCE)
         np.testing.assert_allclose(run(frozen, frames), expected(model, frames, delays), atol=near * TOLERANCE)

@@ -70,6 +70,33 @@ def test_a_spacing_that_is_a_little_too_small_does_not_clip_the_answer(name: str
 
 
 @NAMES
+@pytest.mark.parametrize("spacing", [0.0211, 0.0219, 0.0337, 0.05, 0.0973])
+def test_whatever_is_answered_beyond_the_spacing_has_an_angle(name: str, spacing: float) -> None:
+    answer = DelayEstimator(name, spacing=spacing)(talk(spacing / SPEED_OF_SOUND * 16000 + 0.6), 16000)
+    assert answer.angle is not None
+    np.testing.assert_allclose(answer.angle, 90)
+    assert answer.summary.angle == 90
+
+
+@NAMES
+@pytest.mark.parametrize("most", [1e-6, 1e-4, 5 / 16000])
+def test_no_answer_is_larger_than_a_largest_delay_that_was_asked_for(name: str, most: float) -> None:
+    for spacing in (None, 0.3):
+        estimator = DelayEstimator(name, spacing=spacing, max_delay=most, max_sources=3)
+        answer = estimator(talk(16000 * most + 0.4), 16000)
+        assert np.abs(answer.delay_seconds).max() <= most * (1 + 1e-9)
+        assert np.nanmax(np.abs(answer.source_delays)) <= 16000 * most * (1 + 1e-9)
+
+
+@NAMES
+def test_noise_does_not_doubt_the_spacing(name: str) -> None:
+    for spacing in (0.005, 0.01, 0.02, 0.1):
+        for seed in range(3):
+            noise = 0.05 * np.random.default_rng(seed).standard_normal((2, 5 * 16000))
+            assert DelayEstimator(name, spacing=spacing)(noise, 16000).warnings == ()
+
+
+@NAMES
 def test_a_source_in_line_with_the_microphones_is_no_reason_to_doubt_the_spacing(name: str) -> None:
     for spacing in (0.02, 0.05, 0.3):
         answer = DelayEstimator(name, spacing=spacing)(talk(spacing / SPEED_OF_SOUND * 16000), 16000)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from qkgcc import DelayEstimator, rumble
+from qkgcc.evidence import at_unit_level, prepared
 from qkgcc.methods import PRETRAINED
 from qkgcc.rumble import without_rumble
 from signals import delayed_noise
@@ -51,9 +52,24 @@ def test_a_constant_offset_is_no_rumble_and_stays() -> None:
     np.testing.assert_allclose(cleared.mean(axis=-1), frames.mean(axis=-1))
 
 
-def test_where_there_is_next_to_nothing_else_the_rumble_is_what_is_heard() -> None:
-    tone = np.stack(2 * [lines([100], FRAME)])[None] + 1e-4 * noise(1)
+@pytest.mark.parametrize("frequency", [40, 100, 200, 240])
+@pytest.mark.parametrize("decibels", [28, 40, 80])
+def test_where_there_is_next_to_nothing_else_the_rumble_is_what_is_heard(frequency: float, decibels: float) -> None:
+    tone = np.stack(2 * [lines([frequency], FRAME)])[None] + 10 ** (-decibels / 20) * noise(8)
     assert without_rumble(tone, RATE) is tone
+
+
+@pytest.mark.parametrize("name", PRETRAINED)
+def test_a_band_keeps_what_it_is_asked_to_hold_and_no_more(name: str) -> None:
+    hum = lines([100, 150, 200], RATE)
+    heard = delayed_noise(5.3, RATE, snr=20)[0] + 10 * hum
+    low = np.stack([np.roll(hum, 5), hum]) + 0.1 * np.random.default_rng(0).standard_normal((2, RATE))
+    estimator = DelayEstimator(name, spacing=0.3, band=(300, 8000))
+    assert (np.abs(estimator(heard, RATE).delay_samples - 5.3) < 0.5).mean() > 0.9
+    kept = DelayEstimator(name, spacing=0.3, band=(20, 8000))
+    assert kept.method_at(RATE).rumble == 20
+    frames = np.lib.stride_tricks.sliding_window_view(low, FRAME, axis=1)[:, ::2000].swapaxes(0, 1)
+    np.testing.assert_array_equal(prepared(kept.method_at(RATE), frames)[0], at_unit_level(frames))
 
 
 def test_a_frame_has_the_same_answer_whichever_are_with_it() -> None:
@@ -77,3 +93,12 @@ def test_a_source_beside_a_hum_is_answered_with_confidence(name: str, decibels: 
     assert answer.calibrated
     assert (np.abs(answer.delay_samples - 5.3) < 0.5).mean() > 0.9
     assert answer.confidence.mean() > 0.9
+
+
+def test_one_microphone_twice_is_noticed_under_a_hum() -> None:
+    sound = 0.03 * delayed_noise(0, 4 * RATE, snr=100)[0, 0]
+    sound += sound.std() * 10**0.5 * lines([50, 100, 150], len(sound))
+    copy = np.round(32768 * np.stack([sound, 0.8 * sound])) / 32768
+    answer = DelayEstimator(spacing=0.3)(copy, RATE)
+    assert answer.confidence.max() == 0
+    assert "the same signal" in " ".join(answer.warnings)

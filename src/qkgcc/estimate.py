@@ -374,11 +374,10 @@ class DelayEstimator:
             size, largest = np.abs(delay), self.spacing / self.speed_of_sound * method.sample_rate
             impossible = size > largest + SLACK + 1e-6
             longer = (size > largest + LONGER) & ~impossible & ~outside & (confidence >= 0.5)
-            # on one side, where a source is: where there is none, they are on both
-            longest = max(int((longer & (delay > 0)).sum()), int((longer & (delay < 0)).sum()))
-            if longest > OFTEN * answered:
+            # more on one side than on the other: where there is no source, they are on both
+            if abs(np.sign(delay[longer]).sum()) > OFTEN * answered:
                 yield (
-                    f"in {longest} of {answered} frames the delay is a little longer than a spacing of "
+                    f"in {longer.sum()} of {answered} frames the delay is a little longer than a spacing of "
                     f"{self.spacing:g} m allows: are the microphones further apart?"
                 )
             if impossible.sum() > NOTABLE * answered:
