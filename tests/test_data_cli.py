@@ -44,8 +44,9 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
         run("download", "--set", "musik", "--out", tmp_path)
     with pytest.raises(InputError, match="looked for"):
         run("bank", "--set", "noise", "--out", tmp_path / "m", "--data", tmp_path)
-    with pytest.raises(InputError, match=r"the folder .*nowhere does not exist"):
-        run("bank", "--set", "noise", "--out", tmp_path / "nowhere" / "m", "--data", tmp_path)
+    (tmp_path / "a file").touch()
+    with pytest.raises(InputError, match=r"cannot make the folder .*a file: "):
+        run("bank", "--set", "noise", "--out", tmp_path / "a file" / "m", "--data", tmp_path)
     with pytest.raises(InputError, match="no split 'all'"):
         run("bank", "--set", "noise", "--out", tmp_path / "m", "--data", tmp_path, "--whole-split", "all")
 
@@ -57,7 +58,8 @@ def test_a_corpus_that_is_there_is_not_downloaded_again(tmp_path: Path) -> None:
 
 def test_a_benchmark_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     make_clips(tmp_path / "noise" / "made", {"a.wav": 3.0})
-    run("bank", "--set", "noise", "--out", tmp_path / "bank", "--data", tmp_path)
+    bank = tmp_path / "new" / "banks" / "noise"  # folders that are not there are made
+    run("bank", "--set", "noise", "--out", bank, "--data", tmp_path)
     cache = tmp_path / "cache"
     mistakes = {
         ("paper-noise", "cpu"): "holds no utterance",
@@ -70,7 +72,7 @@ def test_a_benchmark_is_refused_before_anything_is_made(tmp_path: Path) -> None:
         mistakes["paper-noise", "gpu"] = "torch finds none on this machine"
     for (name, engine), message in mistakes.items():
         with pytest.raises(InputError, match=message):
-            run("benchmark", name, "--bank", tmp_path / "bank", "--engine", engine, "--cache", cache)
+            run("benchmark", name, "--bank", bank, "--engine", engine, "--cache", cache)
     assert not cache.exists()
 
 

@@ -89,8 +89,10 @@ def bank(
 
     recipe = recipe_for(set_name, seconds, None if whole_split == "none" else whole_split)
     root = data_root(data)
-    if not out.parent.is_dir():
-        raise InputError(f"cannot write {out}: the folder {out.parent} does not exist")
+    try:  # before the work, not after it
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {out.parent}: {error.strerror or error}") from None
     with progress_bar() as bar:
         task = bar.add_task(f"packing {set_name}")
         made = build(
