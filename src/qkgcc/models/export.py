@@ -1,7 +1,7 @@
 """The part of an ONNX file that is the network: from spectra to logits. No torch here.
 
     spectra   (batch, windows, 2, 2, bins)  real and imaginary parts of both channels' spectra, of each window
-    steering  (2 rows, lags + 2 spare)      what steers evidence to each candidate delay, `qkgcc.steering`
+    evidence  (batch, maps, 2 rows)         to be steered to each candidate delay, as `qkgcc.steering` does
     ->  logits (batch, lags)
 
 Evidence is computed once; any number of grids of delays can be steered to from it.
@@ -40,9 +40,8 @@ def evidence(build: Graph, shape: Shape, net: Folded, spectra: str) -> str:
     return build.reshape(weighted, 0, shape.maps, 2 * shape.rows)
 
 
-def steered(build: Graph, net: Folded, evidence: str, steering: str) -> str:
-    """Logits of the delays that evidence is steered to. Shape: (batch, maps, 2 rows) -> (batch, lags)"""
-    delays = build.add("MatMul", evidence, steering)
+def steered(build: Graph, net: Folded, delays: str) -> str:
+    """Logits of the delays that evidence was steered to. Shape: (batch, maps, lags + 2 spare) -> (batch, lags)"""
     for layer in (net.first, net.second):
         delays = build.add("Gelu", _along_delays(build, delays, layer))
     return build.add("Squeeze", _along_delays(build, delays, net.last), [1])

@@ -16,8 +16,8 @@ Before the network (`qkgcc.models.export`) stands what NumPy does for this packa
   operator DFT takes longer (benchmarks/results/standalone_transform.md), and GPUs in browsers have none (docs/onnx.md).
 - Steering. The delays are `step` apart, as the network's convolutions along them want it, and so are the spare ones
   that are added at both ends. Of what is given, only the middle between the first and the last delay and their number
-  count: a graph cannot refuse uneven ones. Angles are reduced to one turn before their sine is taken, for float32's
-  sake, and taken for every sixteenth delay only: the others follow by adding constant angles.
+  count: a graph cannot refuse uneven ones. The tables of cosines and sines are those of delays around 0, and the
+  evidence is turned to the middle instead, so that a runtime computes these, too, once.
 
 Frozen delays may be a whole fraction or a whole multiple of the network's step apart. The convolutions know their own
 step only, but grids may begin anywhere: n grids, each the n-th part of a step further than the one before, are computed
@@ -50,7 +50,6 @@ from qkgcc.steering import check_delays, steering_matrix
 SIGN = "positive: channel 0 of the frames hears the source later"
 FINEST = 16
 """Of a network's step, the smallest part that delays can be frozen at."""
-_TOGETHER = 16  # delays that share one sine and cosine
 _LEVELS = {
     "frame": "as recorded (full scale 1, or any other): their level is removed inside",
     "utterance": "divided by the standard deviation of channel 0 over the whole recording",
@@ -149,7 +148,7 @@ def standalone_graph(card: Card, weights: Arrays, delays: Sequence[float] | None
         net = fold(shape, weights)
         known = evidence(build, shape, net, spectra)
         if delays is None:
-            logits, lags = steered(build, net, known, _steering(build, shape, card.sample_rate)), "lags"
+            logits, lags = steered(build, net, _steered(build, shape, known, card.sample_rate)), "lags"
             inputs.append(value("delays", ["lags"], f"seconds, a step apart; {SIGN}"))
         else:
             logits = _frozen(build, shape, net, known, delays)
@@ -177,13 +176,14 @@ def _frozen(build: Graph, shape: Shape, net: Folded, known: str, delays: Sequenc
     own, count, step = shape.step, len(delays), _step(shape, delays)
     times, parts = max(1, round(step / own)), max(1, round(own / step))
     if times > 1:
-        whole = steered(build, net, known, build.constant(_table(shape, _middle(delays), (count - 1) * times + 1)))
+        table = _table(shape, _middle(delays), (count - 1) * times + 1)
+        whole = steered(build, net, build.add("MatMul", known, table))
         return build.add("Slice", whole, [0], [2**31], [1], [times])
     if parts == 1:
-        return steered(build, net, known, build.constant(_table(shape, _middle(delays), count)))
+        return steered(build, net, build.add("MatMul", known, _table(shape, _middle(delays), count)))
     each = -(-count // parts)  # some grids go one delay too far, which is cut off
     grids = [_table(shape, delays[0] + i * step + (each - 1) / 2 * own, each) for i in range(parts)]
-    columns = [build.add("Unsqueeze", steered(build, net, known, build.constant(grid)), [2]) for grid in grids]
+    columns = [build.add("Unsqueeze", steered(build, net, build.add("MatMul", known, grid)), [2]) for grid in grids]
     return build.part(build.reshape(build.add("Concat", *columns, axis=2), 0, each * parts), 1, 0, count)
 
 
@@ -229,13 +229,14 @@ def _without_rumble(build: Graph, frames: str, around: str, power: str, card: Ca
     sizes = np.where(numbers, math.sqrt(2), 1.0) / length
     table = build.add("Mul", build.add("Cos", build.add("Mul", turns, 2 * np.pi)), sizes)
     faded = build.add("Mul", around, rumble.fade(length))
-    low = build.add("ReduceSum", _square(build, build.add("MatMul", faded, table)), [1, 2], keepdims=1)  # of the power
+    of_both = build.add("MatMul", build.add("Concat", around, faded, axis=1), table)  # the table is read once
+    cosines, judged = build.part(of_both, 1, 0, 2), build.part(of_both, 1, 2, 4)
+    low = build.add("ReduceSum", _square(build, judged), [1, 2], keepdims=1)  # of the power
     whole = build.add("ReduceMean", _square(build, faded), [2], keepdims=1)
     rest = build.add("Sub", build.add("ReduceSum", whole, [1], keepdims=1), low)
     drowned = build.add("Greater", low, build.add("Mul", rest, rumble.DROWNS))
     drowned = build.add("And", drowned, build.add("Less", low, build.add("Mul", rest, rumble.ALONE)))
-    cosines = build.add("Mul", build.add("MatMul", around, table), float(length))
-    kept = build.add("Where", drowned, cosines, 0.0)
+    kept = build.add("Where", drowned, build.add("Mul", cosines, float(length)), 0.0)
     return build.add("Sub", frames, build.add("MatMul", kept, build.order(table, 1, 0)))
 
 
@@ -307,26 +308,42 @@ def _terms(shape: Shape) -> int:
     return shape.windows(shape.frame) * shape.bins
 
 
-def _steering(build: Graph, shape: Shape, rate: int) -> str:
-    """`qkgcc.steering.steering_matrix` of the delays that are given. Shape: (L,) -> (2 * rows, L + 2 * spare)"""
-    pool, step = shape.pool, shape.step
-    frequencies = (pool * np.arange(shape.rows) + (pool - 1) / 2) / shape.dft
+def _steered(build: Graph, shape: Shape, known: str, rate: int) -> str:
+    """Evidence steered to the delays that are given, and to the spare ones, as `qkgcc.steering.steering_matrix` does.
+
+    It is turned to the delay in their middle first. From there, one as far behind as another is before has the same
+    cosines and the opposite sines: half of a table will do, and that knows nothing of the delays but their number.
+
+    Shape: (batch, maps, 2 rows), (L,) -> (batch, maps, L + 2 spare)
+    """
+    rows, step = shape.rows, shape.step
+    frequencies = (shape.pool * np.arange(rows) + (shape.pool - 1) / 2) / shape.dft
     count = build.add("Add", build.add("Shape", "delays"), [2 * shape.spare])
+    before = build.add("Div", build.add("Sub", count, [1]), [2])
+    behind = build.add("Sub", build.add("Sub", count, [1]), before)  # one more, of an even number
     ends = build.add("Add", build.part("delays", 0, 0, 1), build.part("delays", 0, -1, 2**31))
-    center = build.add("Mul", ends, rate / 2)
-    half = build.add("Mul", build.add("Sub", build.add("Cast", count, to=onnx.TensorProto.FLOAT), 1.0), step / 2)
-    groups = build.add("Div", build.add("Add", count, [_TOGETHER - 1]), [_TOGETHER])
-    index = build.add("Range", np.array(0), build.add("Squeeze", groups, [0]), np.array(1))
-    index = build.add("Cast", index, to=onnx.TensorProto.FLOAT)
-    lags = build.add("Add", build.add("Sub", center, half), build.add("Mul", index, _TOGETHER * step))
-    # Frequencies stand last, and the table is turned around in the end: what is repeated are long rows then.
-    cycles = build.add("Mul", frequencies, build.add("Unsqueeze", lags, [1, 2, 3]))
+    uneven = build.add("Cast", build.add("Sub", behind, before), to=onnx.TensorProto.FLOAT)
+    middle = build.add("Sub", build.add("Mul", ends, rate / 2), build.add("Mul", uneven, step / 2))
+    cos, sin = _of_turns(build, build.add("Mul", frequencies, middle))
+    real, imag = build.part(known, 2, 0, rows), build.part(known, 2, rows, 2 * rows)
+    turned = [
+        build.add("Sub", build.add("Mul", real, cos), build.add("Mul", imag, sin)),
+        build.add("Add", build.add("Mul", real, sin), build.add("Mul", imag, cos)),
+    ]
+    # More than half of a window apart, nothing can be told: for that many delays to both sides, and as many again. A
+    # runtime computes the tables when it loads the file.
+    most = math.ceil((shape.window or shape.frame) / step) + shape.spare
+    tables = _of_turns(build, build.add("Mul", frequencies, step * np.arange(most + 1)[:, None]))
+    size, until = shape.pool / math.sqrt(_terms(shape)), build.add("Add", behind, [1])
+    alike, opposite = (
+        build.add("MatMul", part, build.order(build.add("Slice", build.add("Mul", table, size), [0], until, [0]), 1, 0))
+        for part, table in zip(turned, tables, strict=True)
+    )
+    mirrored = build.add("Slice", build.add("Add", alike, opposite), before, [0], [2], [-1])
+    return build.add("Concat", mirrored, build.add("Sub", alike, opposite), axis=2)
+
+
+def _of_turns(build: Graph, cycles: str) -> tuple[str, str]:
+    """Cosine and sine; whole turns are taken off before, for float32's sake."""
     angle = build.add("Mul", build.add("Sub", cycles, build.add("Floor", cycles)), 2 * np.pi)
-    cos, sin = build.add("Cos", angle), build.add("Sin", angle)  # (groups, 1, 1, rows)
-    above, below = build.add("Concat", cos, build.add("Neg", sin), axis=2), build.add("Concat", sin, cos, axis=2)
-    # cos(a + b) and -sin(a + b), one behind the other
-    inside = 2 * np.pi * frequencies * step * np.arange(_TOGETHER)[:, None, None]
-    size = pool / math.sqrt(_terms(shape))
-    by_cos, by_sin = build.add("Mul", above, size * np.cos(inside)), build.add("Mul", below, size * np.sin(inside))
-    table = build.reshape(build.add("Sub", by_cos, by_sin), -1, 2 * shape.rows)
-    return build.order(build.add("Slice", table, [0], count, [0]), 1, 0)
+    return build.add("Cos", angle), build.add("Sin", angle)

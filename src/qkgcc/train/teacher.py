@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from qkgcc.errors import InputError
+from qkgcc.inference import files
+from qkgcc.inference.model import SteeredModel
 from qkgcc.models import checkpoint
 from qkgcc.models.devices import in_batches
 from qkgcc.simulate import paper
@@ -42,6 +44,9 @@ def checked(config: Config, options: Any) -> dict[str, Any]:
 
 def logits(config: Config, frames: Tensor) -> Tensor:
     """Of every pair, in half precision, on its device. Shape: (N, 2, frame) -> (N, classes)"""
+    card, weights = files.read(Path(config.teacher))
+    if frames.device.type == "cpu" and card.architecture == "steered":
+        return _by_kernel(SteeredModel(card, weights, Path(config.teacher)), frames)
     model: Any = checkpoint.load(config.teacher)[0].to(frames.device).eval()
     if hasattr(model, "folded"):
         model.folded = True
@@ -49,3 +54,15 @@ def logits(config: Config, frames: Tensor) -> Tensor:
         model.symmetric = True
     with torch.no_grad(), matrix_precision(config), autocast(config, frames.device):
         return in_batches(lambda part: model(part).half(), frames, _BATCH)
+
+
+def _by_kernel(model: SteeredModel, frames: Tensor) -> Tensor:
+    """Without torch: several times as fast on a CPU."""
+    delays = np.asarray(model.card.delays, dtype=np.float64)
+
+    def answer(part: Tensor) -> Tensor:
+        given = part.numpy()
+        as_is, swapped = (model.logits(one, None, delays) for one in (given, np.ascontiguousarray(given[:, ::-1])))
+        return torch.from_numpy((as_is + swapped[:, ::-1]) / 2).half()
+
+    return in_batches(answer, frames, _BATCH)
