@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.progress import Progress
 
-from benchmarks.timing import RESULTS, figures, write
+from benchmarks.timing import RESULTS, figures, into_document, write
 from qkgcc.data.banks import Bank
 from qkgcc.data.benchmark import Benchmark
 from qkgcc.experiments import evaluation
@@ -198,7 +198,7 @@ def main() -> None:
 
 
 def save(rows: list[dict[str, Any]]) -> None:
-    """Best designs first, law by law."""
+    """Best designs first, law by law; in short in docs/steered.md, too."""
     rows.sort(key=lambda one: (one["law"], one["epochs"], one["loss"]))
     notes = [
         f"General: {BASES['general']}. Large: {BASES['large']}. Taught: the same, by `general-teacher`. "
@@ -209,6 +209,17 @@ def save(rows: list[dict[str, Any]]) -> None:
     formats = {"MMAC": ".1f", "loss": ".4f"}
     command = "python -m benchmarks.designs"
     write("designs", "Designs of the steered network", command, list(rows[0]), rows, notes, formats=formats)
+    into_document("designs", in_short(rows), "steered.md")
+
+
+def in_short(rows: list[dict[str, Any]]) -> str:
+    """A line a design, as Markdown."""
+    headings = ["law", "design", "epochs", "parameters", "MMAC", "loss", "Acc@10cm"]
+    lines = ["| " + " | ".join(headings) + " |", "| --- | --- |" + " ---: |" * (len(headings) - 2)]
+    for row in rows:
+        numbers = f"{row['epochs']} | {row['parameters']:,} | {row['MMAC']:.1f} | {row['loss']:.3f}"
+        lines.append(f"| {row['law']} | {row['variant']} | {numbers} | {row['Acc@10cm']:.2f} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

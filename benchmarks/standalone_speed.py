@@ -6,7 +6,6 @@ One thread. Writes two tables: the networks, with a textbook's GCC-PHAT of the s
 and transforms alone.
 """
 
-import re
 import tempfile
 import textwrap
 from collections.abc import Callable
@@ -18,7 +17,7 @@ import numpy as np
 import onnxruntime
 
 from benchmarks import plain_phat
-from benchmarks.timing import RESULTS, WARM, interleaved, ratio, write
+from benchmarks.timing import RESULTS, WARM, interleaved, into_document, lines_of_table, ratio, write
 from qkgcc.evidence import prepared
 from qkgcc.inference import files
 from qkgcc.inference.model import SteeredModel
@@ -151,18 +150,6 @@ def transforms(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def into_document(mark: str, inside: str) -> None:
-    """What a results file says, between the marks in docs/onnx.md."""
-    document = RESULTS.parents[1] / "docs" / "onnx.md"
-    marked = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- end -->)", re.DOTALL)
-    document.write_text(marked.sub(lambda found: f"{found[1]}{inside}\n{found[2]}", document.read_text()))
-
-
-def table(text: str) -> str:
-    """Of a results file."""
-    return "".join(line + "\n" for line in text.splitlines() if line.startswith("|"))
-
-
 def conclusion_of_transforms(rows: list[dict[str, Any]]) -> str:
     """The table of transforms in a sentence: both lengths, a frame at once (round by round) and more (medians)."""
     products, operator = (
@@ -211,12 +198,13 @@ def main() -> None:
         ]
         title = "The pretrained networks: by this package, and as ONNX"
         write("standalone_speed", title, COMMAND, list(rows[0]), rows, notes, formats=FORMATS)
-        into_document("speed", f"{table((RESULTS / 'standalone_speed.md').read_text())}\n{conclusion(rows)}")
+        said = f"{lines_of_table((RESULTS / 'standalone_speed.md').read_text())}\n{conclusion(rows)}"
+        into_document("speed", said, "onnx.md")
         rows = transforms(Path(folder))
         notes = [f"Medians, one thread, opset {OPSET}. The error is relative to the spectrum's RMS."]
         title = "Fourier transforms in ONNX"
         write("standalone_transform", title, COMMAND, list(rows[0]), rows, notes, formats=FORMATS)
-        into_document("transform", conclusion_of_transforms(rows))
+        into_document("transform", conclusion_of_transforms(rows), "onnx.md")
 
 
 if __name__ == "__main__":

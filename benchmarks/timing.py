@@ -3,6 +3,7 @@
 import json
 import math
 import platform
+import re
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -90,6 +91,18 @@ def write(
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n")
     (RESULTS / f"{name}.md").write_text(text)
     print(text)
+
+
+def into_document(mark: str, inside: str, document: str) -> None:
+    """Between the marks in a document of docs/."""
+    path = RESULTS.parents[1] / "docs" / document
+    marked = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- end -->)", re.DOTALL)
+    path.write_text(marked.sub(lambda found: f"{found[1]}{inside}\n{found[2]}", path.read_text()))
+
+
+def lines_of_table(text: str) -> str:
+    """Of a results file."""
+    return "".join(line + "\n" for line in text.splitlines() if line.startswith("|"))
 
 
 def _table(headings: list[str], rows: Rows, formats: Mapping[str, str]) -> list[str]:
