@@ -127,8 +127,7 @@ def _compare_general(shop: "Workshop", data: Path | None) -> None:
 
     files = [shop.checkpoints / f"{name}-0.safetensors" for name in ("ngcc", "qkgcc")]
     published = [path for path in files if path.exists()]
-    teachers = sorted(shop.checkpoints.glob("general-teacher.safetensors"))
-    there = general.candidates([*sorted(WEIGHTS.glob("*.safetensors")), *teachers], published)
+    there = general.candidates(sorted(WEIGHTS.glob("*.safetensors")), published)
     methods = [m for m in there if not shop.methods or m.name in shop.methods]
     general.fill(
         shop.results / f"{general.NAME}.json",

@@ -15,7 +15,6 @@ from qkgcc.methods import pretrained
 
 OURS = ("general", "general-medium", "general-small")
 COMPARED = (*OURS, *(f"{OURS[0]}-{decoder}" for decoder in general.VARIANTS))
-TEACHER = "general-teacher"
 REFERENCE = "gcc-phat"
 AS_SHIPPED = "phat"
 """The same of this package, whose frames fade in and out, and which is right more often."""
@@ -75,7 +74,7 @@ def claim_lines(folder: Path) -> Lines:
     """Our models less the others, and the smaller ones less the default, in points, on the two frozen sets."""
     rows = read(folder)
     there = _methods(rows)
-    others = [name for name in there if not name.startswith(OURS[0])]  # not ours, nor what they learned from
+    others = [name for name in there if not name.startswith(OURS[0])]
     pairs = [(better, worse) for better in COMPARED for worse in others] + [(name, OURS[0]) for name in OURS[1:]]
     lines = [["difference", "general-test, 62.5 us", "general-test, 10 cm", "paper-test, 10 cm"]]
     wide = [row for row in rows if row["set"] != "general-test" or is_wide(row)]
@@ -210,10 +209,7 @@ def _number(value: float | None) -> str:
 
 def _methods(rows: Rows) -> list[str]:
     """The others as they were measured, then this package's networks, each with its further decoders behind it."""
-    networks = (*OURS, TEACHER)
-    own = [
-        name if decoder is None else f"{name}-{decoder}" for name in networks for decoder in (None, *general.VARIANTS)
-    ]
+    own = [name if decoder is None else f"{name}-{decoder}" for name in OURS for decoder in (None, *general.VARIANTS)]
     found = dict.fromkeys(row["method"] for row in rows)
     return [*(name for name in found if name not in own), *(name for name in own if name in found)]
 

@@ -150,7 +150,8 @@ def general_set(
     delays, limits = torch.empty(2, len(frames), device=device)
     for first in range(0, len(scenes), _SCENES):
         part = drawn(config, scenes[first : first + _SCENES], sources.catalog)
-        made = general_frames(part, sources, frame=frame, frames_per_scene=each)
+        advance = None if progress is None else _times(progress, each)
+        made = general_frames(part, sources, frame=frame, frames_per_scene=each, progress=advance)
         rows = slice(first * each, first * each + len(made.frames))
         # One number for both channels, as `DelayEstimator` scales a frame.
         level = made.frames.square().mean(dim=(1, 2), keepdim=True).sqrt()
@@ -160,9 +161,12 @@ def general_set(
         # A sample more than what the spacing allows: positions are not exact, and neither is the speed of sound.
         furthest = np.ceil(spacing / SPEED_OF_SOUND * paper.SAMPLE_RATE) + 1
         limits[rows] = torch.as_tensor(np.repeat(furthest, each), dtype=torch.float32, device=device)
-        if progress is not None:
-            progress(len(made.frames))
     return frames[: len(index)], delays[: len(index)], limits[: len(index)]
+
+
+def _times(progress: Callable[[int], object], frames: int) -> Callable[[int], object]:
+    """Scenes, told as so many frames each."""
+    return lambda scenes: progress(scenes * frames)
 
 
 def drawn(config: Config, numbers: Integers, catalog: Catalog) -> Scenes:
