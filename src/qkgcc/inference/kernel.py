@@ -27,14 +27,14 @@ INSTRUCTIONS = {"qkgcc_steered_v4": "AVX-512", "qkgcc_steered_v3": "AVX2", "qkgc
 ENTRIES = list(INSTRUCTIONS)
 """The best first."""
 _MOST_POINTERS = 1 << 16
-_PHASES, _TAPS = 4, 5  # of the compiled convolutions along frequency
+_PHASES, _TAPS = 4, (3, 5)  # of the compiled convolutions along frequency
 _MOST_TAPS = 64  # of a convolution channel by channel
 
 Floats32 = npt.NDArray[np.float32]
 
 _NUMBERS = [
-    "windows", "bins", "numbers", "heads", "radius", "pool", "channels", "window_kernel", "maps", "blocks",
-    "block_channels", "block_kernel", "delay_channels", "delay_kernel", "logit_kernel",
+    "windows", "bins", "numbers", "heads", "radius", "pool", "channels", "window_kernel", "kernel", "maps",
+    "blocks", "block_channels", "block_kernel", "delay_channels", "delay_kernel", "logit_kernel",
 ]  # fmt: skip
 _ARRAYS = [
     "turn", "shift", "floor", "plain", "by_query", "by_key", "by_both", "local", "local_bias", "evidence", "mix",
@@ -43,11 +43,19 @@ _ARRAYS = [
 ]  # fmt: skip
 
 
-def _winograd() -> npt.NDArray[np.float64]:
+def _winograd(taps: int) -> npt.NDArray[np.float64]:
     """What turns the taps of a convolution into products at the points of `steered.c`. Shape: (points, taps)"""
-    points = np.array([0, 1, -1, 2, -2, 1 / 2, -1 / 2])
-    scale = np.array([1, -2 / 9, -2 / 9, 1 / 90, 1 / 90, 32 / 45, 32 / 45])
-    return np.vstack([scale[:, None] * points[:, None] ** np.arange(_TAPS), np.eye(_TAPS)[-1]])
+    points, scale = {
+        3: ([0, 1, -1, 2, -2], [1 / 4, -1 / 6, -1 / 6, 1 / 24, 1 / 24]),
+        5: ([0, 1, -1, 2, -2, 1 / 2, -1 / 2], [1, -2 / 9, -2 / 9, 1 / 90, 1 / 90, 32 / 45, 32 / 45]),
+    }[taps]
+    powers = np.array(points)[:, None] ** np.arange(taps)
+    return np.vstack([np.array(scale)[:, None] * powers, np.eye(taps)[-1]])
+
+
+def _taps(kernel: int) -> int:
+    """Of the compiled convolution that a kernel is padded to."""
+    return next(taps for taps in _TAPS if kernel <= taps)
 
 
 class _Network(ctypes.Structure):
@@ -82,12 +90,12 @@ def _found() -> tuple[ctypes.CDLL, str] | str:
 
 def fits(shape: Shape) -> bool:
     """Whether the compiled code has what a network needs, and room for its products."""
-    points = _PHASES + _TAPS - 1
+    points = _PHASES + _TAPS[-1] - 1
     convolved = max(shape.features, shape.channels) * shape.local_kernel[0] * points
     along_delays = max(shape.maps, shape.delay_channels) * max(shape.delay_kernel, shape.logit_kernel)
     widest = max(convolved, shape.block_channels, along_delays, 2 * (shape.rows + _PHASES))
     taps = shape.local_kernel[0] * BLOCK_KERNEL
-    whole = shape.local_kernel[1] <= _TAPS and (not shape.blocks or shape.coarse == _PHASES)
+    whole = shape.local_kernel[1] <= _TAPS[-1] and (not shape.blocks or shape.coarse == _PHASES)
     return whole and widest <= _MOST_POINTERS and taps <= _MOST_TAPS
 
 
@@ -95,7 +103,7 @@ def fits_published(shape: Shape, net: Published) -> bool:
     """The same of a published network."""
     inputs = max(shape.features, *(len(layer.bias) for layer in net.convolutions))
     taps = max(layer.weight.shape[-1] for layer in net.convolutions)
-    return taps <= _TAPS and inputs * (_PHASES + _TAPS - 1) <= _MOST_POINTERS
+    return taps <= _TAPS[-1] and inputs * (_PHASES + _TAPS[-1] - 1) <= _MOST_POINTERS
 
 
 def reason_against(fits: bool, compiled: bool | None, path: Path) -> str | None:
@@ -152,11 +160,11 @@ class _Compiled:
     def _packed(self, front: Any) -> dict[str, Any]:
         return {name: getattr(front, name) for name in FRONT}
 
-    def _points(self, weight: Floats32) -> Floats32:
+    def _points(self, weight: Floats32, kernel: int) -> Floats32:
         """At Winograd's points. Shape: (outputs, inputs, windows, taps) -> (points, groups, inputs * windows, each)"""
-        spare = (_TAPS - weight.shape[-1]) // 2
+        spare = (kernel - weight.shape[-1]) // 2
         taps = np.pad(weight.astype(np.float64), [(0, 0)] * 3 + [(spare, spare)])
-        return np.stack([self._groups(at.astype(np.float32)) for at in np.moveaxis(taps @ _winograd().T, -1, 0)])
+        return np.stack([self._groups(at.astype(np.float32)) for at in np.moveaxis(taps @ _winograd(kernel).T, -1, 0)])
 
     def _groups(self, weight: Floats32) -> Floats32:
         """In the order that a block of outputs reads them. Shape: (outputs, ...) -> (groups, inputs, each)"""
@@ -198,16 +206,17 @@ class Kernel(_Compiled):
     def _sizes(self) -> dict[str, int]:
         shape = self._shape
         names = ("channels", "maps", "blocks", "block_channels", "delay_channels", "delay_kernel", "logit_kernel")
-        kernels = {"window_kernel": shape.local_kernel[0], "block_kernel": BLOCK_KERNEL}
+        window_kernel, kernel = shape.local_kernel
+        kernels = {"window_kernel": window_kernel, "kernel": _taps(kernel), "block_kernel": BLOCK_KERNEL}
         return super()._sizes() | {name: getattr(shape, name) for name in names} | kernels
 
     def _packed(self, net: Folded) -> dict[str, Any]:
-        packed = super()._packed(net)
+        packed, kernel = super()._packed(net), _taps(self._shape.local_kernel[1])
         for name in ("local", "evidence", "mix", "gate", "down", "up", "first", "second", "last"):
             layer = getattr(net, name)
             if layer is not None:
                 convolved = name == "local" or (name == "gate" and not self._shape.blocks)
-                packed[name] = self._points(layer.weight) if convolved else self._groups(layer.weight)
+                packed[name] = self._points(layer.weight, kernel) if convolved else self._groups(layer.weight)
                 packed[f"{name}_bias"] = layer.bias
         del packed["evidence_bias"]  # it is zero
         packed["read"] = net.read
@@ -262,17 +271,19 @@ class PublishedKernel(_Compiled):
 
     def __init__(self, shape: Shape, net: Published, entry: str | None = None) -> None:
         self._layers = net.convolutions
+        self._kernel = _taps(max(layer.weight.shape[-1] for layer in net.convolutions))
         super().__init__(shape, net, entry)
         self._run = getattr(self._code, f"{self._entry}_published")
 
     def _sizes(self) -> dict[str, int]:
         first, second = (len(layer.bias) for layer in self._layers)
-        return super()._sizes() | {"channels": first, "maps": second, "block_channels": 0, "delay_channels": 0}
+        sizes = {"kernel": self._kernel, "channels": first, "maps": second, "block_channels": 0, "delay_channels": 0}
+        return super()._sizes() | sizes
 
     def _packed(self, net: Published) -> dict[str, Any]:
         packed = super()._packed(net)
         for name, layer in zip(("local", "gate"), net.convolutions, strict=True):
-            packed |= {name: self._points(layer.weight), f"{name}_bias": layer.bias}
+            packed |= {name: self._points(layer.weight, self._kernel), f"{name}_bias": layer.bias}
         return packed
 
     def __call__(self, spectra: npt.NDArray[np.complex64], usable: Floats32) -> Floats32:

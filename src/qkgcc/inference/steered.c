@@ -28,13 +28,13 @@ typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 
 typedef struct {
     int32_t windows, bins, numbers, heads, radius, pool;              /* the front end */
-    int32_t channels, window_kernel, maps, blocks, block_channels, block_kernel;
+    int32_t channels, window_kernel, kernel, maps, blocks, block_channels, block_kernel;
     int32_t delay_channels, delay_kernel, logit_kernel;
     /* folded front end: R (n, n), r (n, bins), floor (bins), M (heads, n + 1, n + 1), L, N (heads, n + 1, bins),
        T (heads, 2 radius + 1, bins) */
     const float *turn, *shift, *floor, *plain, *by_query, *by_key, *by_both;
     /* convolutions: packed weights (groups of OUTPUTS, inputs, OUTPUTS) and biases; of `local`, and of `gate` where
-       there are no blocks, for each of Winograd's POINTS. Those two are all that the published network has. */
+       there are no blocks, for each of Winograd's points. Those two are all that the published network has. */
     const float *local, *local_bias, *evidence;
     const float *mix, *mix_bias, *gate, *gate_bias;
     const float *down, *down_bias, *along, *along_bias, *across, *across_bias, *up, *up_bias;
@@ -42,7 +42,7 @@ typedef struct {
     const float *read; /* (maps) how strongly the first convolution along the delays reads each map */
 } Network;
 
-enum { PHASES = 4, TAPS = 5, POINTS = PHASES + TAPS - 1 };
+enum { PHASES = 4, MOST_POINTS = 8 };
 enum { PLAIN, GELU, SOFTPLUS };
 
 static inline vec splat(float x) { return x - (vec){0}; }
@@ -269,44 +269,72 @@ static void depthwise(
 }
 
 /* Winograd's F(4, 5), at the points 0, 1, -1, 2, -2, 1/2, -1/2 and infinity: four sums of five taps from eight products
-   instead of twenty. What goes into a tile: two bins before it, its four, and two behind. */
-static void transform(Planes x, Planes y, int inputs) {
+   instead of twenty. F(4, 3) leaves the halves out: six products for four sums of three. */
+static int points_of(int kernel) { return PHASES + (kernel > 3 ? 5 : 3) - 1; }
+
+/* What goes into a tile of F(4, 5): two bins before it, its four, and two behind. */
+static void transform_five(const float *from, ptrdiff_t plane, ptrdiff_t length, float *to, ptrdiff_t apart) {
+    for (ptrdiff_t p = 0; p < length; p += LANES) {
+        vec d0 = load(from + 2 * plane + p - 1), d1 = load(from + 3 * plane + p - 1);
+        vec d2 = load(from + p), d3 = load(from + plane + p), d4 = load(from + 2 * plane + p), d5 = load(from + 3 * plane + p);
+        vec d6 = load(from + p + 1), d7 = load(from + plane + p + 1);
+        vec even = d2 + d6 - 4.25f * d4, odd = d1 + d5 - 4.25f * d3;
+        store(to + p, d0 - d6 + 5.25f * (d4 - d2));
+        store(to + apart + p, even + odd);
+        store(to + 2 * apart + p, even - odd);
+        even = 0.25f * d2 - 1.25f * d4 + d6, odd = 0.5f * d1 - 2.5f * d3 + 2.0f * d5;
+        store(to + 3 * apart + p, even + odd);
+        store(to + 4 * apart + p, even - odd);
+        even = 4.0f * d2 - 5.0f * d4 + d6, odd = 2.0f * d1 - 2.5f * d3 + 0.5f * d5;
+        store(to + 5 * apart + p, even + odd);
+        store(to + 6 * apart + p, even - odd);
+        store(to + 7 * apart + p, d7 - d1 + 5.25f * (d3 - d5));
+    }
+}
+
+/* And of F(4, 3): one bin before it, its four, and one behind */
+static void transform_three(const float *from, ptrdiff_t plane, ptrdiff_t length, float *to, ptrdiff_t apart) {
+    for (ptrdiff_t p = 0; p < length; p += LANES) {
+        vec d0 = load(from + 3 * plane + p - 1), d1 = load(from + p), d2 = load(from + plane + p);
+        vec d3 = load(from + 2 * plane + p), d4 = load(from + 3 * plane + p), d5 = load(from + p + 1);
+        vec even = d4 - 4.0f * d2, odd = d3 - 4.0f * d1;
+        store(to + p, 4.0f * d0 - 5.0f * d2 + d4);
+        store(to + apart + p, even + odd);
+        store(to + 2 * apart + p, even - odd);
+        even = d4 - d2, odd = 2.0f * (d3 - d1);
+        store(to + 3 * apart + p, even + odd);
+        store(to + 4 * apart + p, even - odd);
+        store(to + 5 * apart + p, 4.0f * d1 - 5.0f * d3 + d5);
+    }
+}
+
+static void transform(Planes x, Planes y, int inputs, int points) {
     for (int i = 0; i < inputs; i++) {
         const float *from = x.data + (ptrdiff_t)i * PHASES * x.plane;
-        float *to = y.data + (ptrdiff_t)i * POINTS * y.plane;
-        for (ptrdiff_t p = 0; p < x.length; p += LANES) {
-            vec d0 = load(from + 2 * x.plane + p - 1), d1 = load(from + 3 * x.plane + p - 1);
-            vec d2 = load(from + p), d3 = load(from + x.plane + p);
-            vec d4 = load(from + 2 * x.plane + p), d5 = load(from + 3 * x.plane + p);
-            vec d6 = load(from + p + 1), d7 = load(from + x.plane + p + 1);
-            vec even = d2 + d6 - 4.25f * d4, odd = d1 + d5 - 4.25f * d3;
-            store(to + p, d0 - d6 + 5.25f * (d4 - d2));
-            store(to + y.plane + p, even + odd);
-            store(to + 2 * y.plane + p, even - odd);
-            even = 0.25f * d2 - 1.25f * d4 + d6, odd = 0.5f * d1 - 2.5f * d3 + 2.0f * d5;
-            store(to + 3 * y.plane + p, even + odd);
-            store(to + 4 * y.plane + p, even - odd);
-            even = 4.0f * d2 - 5.0f * d4 + d6, odd = 2.0f * d1 - 2.5f * d3 + 0.5f * d5;
-            store(to + 5 * y.plane + p, even + odd);
-            store(to + 6 * y.plane + p, even - odd);
-            store(to + 7 * y.plane + p, d7 - d1 + 5.25f * (d3 - d5));
-        }
+        float *to = y.data + (ptrdiff_t)i * points * y.plane;
+        if (points == MOST_POINTS)
+            transform_five(from, x.plane, x.length, to, y.plane);
+        else
+            transform_three(from, x.plane, x.length, to, y.plane);
     }
 }
 
 static inline __attribute__((always_inline)) void finish_tile(
-    const float *sums, ptrdiff_t each, int vectors, int outputs, ptrdiff_t at, Planes y, const float *bias,
+    const float *sums, ptrdiff_t each, int points, int vectors, int outputs, ptrdiff_t at, Planes y, const float *bias,
     const float *mask, ptrdiff_t mask_stride, int activation) {
     for (int o = 0; o < outputs; o++)
         for (int v = 0; v < vectors; v++) {
             const float *m = sums + o * BLOCK + v * LANES;
-            vec m0 = load(m), m7 = load(m + 7 * each);
+            vec first = load(m), last = load(m + (points - 1) * each);
             vec a = load(m + each), b = load(m + 2 * each), c = load(m + 3 * each), d = load(m + 4 * each);
-            vec e = load(m + 5 * each), f = load(m + 6 * each);
-            vec ab = a + b, cd = c + d, ef = e + f, even2 = ab + 4.0f * cd + 0.25f * ef;
-            a -= b, c -= d, e -= f;
-            vec sum[PHASES] = {
-                m0 + ab + cd + ef, a + 2.0f * c + 0.5f * e, even2, a + 8.0f * c + 0.125f * e + m7};
+            vec ab = a + b, cd = c + d;
+            a -= b, c -= d;
+            vec sum[PHASES] = {first + ab + cd, a + 2.0f * c, ab + 4.0f * cd, a + 8.0f * c + last};
+            if (points == MOST_POINTS) {
+                vec e = load(m + 5 * each), f = load(m + 6 * each), ef = e + f;
+                e -= f;
+                sum[0] += ef, sum[1] += 0.5f * e, sum[2] += 0.25f * ef, sum[3] += 0.125f * e;
+            }
             for (int p = 0; p < PHASES; p++) {
                 ptrdiff_t to = at + v * LANES;
                 vec z = active(sum[p] + bias[o], activation);
@@ -316,22 +344,22 @@ static inline __attribute__((always_inline)) void finish_tile(
         }
 }
 
-/* Three windows (or one) by five bins. `points` is room for POINTS planes of every input, `sums` for outputs, rounded up,
-   x POINTS x BLOCK floats; both stay in the cache that a core has for itself. */
+/* Three windows (or one) by `kernel` bins, five or three. `at_points` is room for as many planes of every input, `sums`
+   for outputs, rounded up, x points x BLOCK floats; both stay in the cache that a core has for itself. */
 static void convolve(
-    Planes x, int inputs, int window_kernel, const float *weights, int outputs, Planes points, float *sums,
+    Planes x, int inputs, int window_kernel, int kernel, const float *weights, int outputs, Planes at_points, float *sums,
     const float **rows, Planes y, const float *bias, const float *mask, ptrdiff_t mask_stride, int activation) {
-    transform(x, points, inputs);
-    int n = inputs * window_kernel, padded = (int)rounded(outputs, OUTPUTS);
+    int points = points_of(kernel), n = inputs * window_kernel, padded = (int)rounded(outputs, OUTPUTS);
+    transform(x, at_points, inputs, points);
     const float **next = rows;
-    for (int k = 0; k < POINTS; k++)
+    for (int k = 0; k < points; k++)
         for (int i = 0; i < inputs; i++)
             for (int w = -(window_kernel / 2); w <= window_kernel / 2; w++)
-                *next++ = points.data + ((ptrdiff_t)i * POINTS + k) * points.plane + w * points.row;
+                *next++ = at_points.data + ((ptrdiff_t)i * points + k) * at_points.plane + w * at_points.row;
     ptrdiff_t each = (ptrdiff_t)padded * BLOCK;
     for (ptrdiff_t at = 0; at < x.length;) {
         int vectors = at + BLOCK <= x.length + LANES - 1 ? VECTORS : 1;
-        for (int k = 0; k < POINTS; k++)
+        for (int k = 0; k < points; k++)
             for (int first = 0; first < outputs; first += OUTPUTS) {
                 const float *w = weights + ((ptrdiff_t)k * padded + first) * n;
                 float *tile = sums + k * each + first * BLOCK;
@@ -340,10 +368,12 @@ static void convolve(
                 else
                     block(rows + k * n, at, n, w, outputs - first, 1, tile);
             }
-        if (activation == GELU)
-            finish_tile(sums, each, vectors, outputs, at, y, bias, mask, mask_stride, GELU);
+        if (activation == GELU && points == MOST_POINTS)
+            finish_tile(sums, each, MOST_POINTS, vectors, outputs, at, y, bias, mask, mask_stride, GELU);
+        else if (activation == GELU)
+            finish_tile(sums, each, MOST_POINTS - 2, vectors, outputs, at, y, bias, mask, mask_stride, GELU);
         else
-            finish_tile(sums, each, vectors, outputs, at, y, bias, mask, mask_stride, SOFTPLUS);
+            finish_tile(sums, each, points, vectors, outputs, at, y, bias, mask, mask_stride, SOFTPLUS);
         at += (ptrdiff_t)vectors * LANES;
     }
 }
@@ -433,9 +463,10 @@ static Sizes sizes(const Network *net, int channels, int lags) {
     z.lags = rounded(lags + 2 * z.spare, 16) + BLOCK;
     int c = net->channels, b = net->blocks ? net->block_channels : 0, P = net->maps;
     int inputs = z.features > c ? z.features : c, outputs = c > P ? c : P, terms = net->numbers + 1;
+    int points = points_of(net->kernel);
     z.tokens = (terms + 1) * z.stride; /* of one window of one channel */
-    z.sums = rounded(outputs, OUTPUTS) * BLOCK * POINTS;
-    z.fine = PHASES * (z.features + c + (net->blocks ? c : 0) + P + 1) + POINTS * inputs + 2 * P;
+    z.sums = rounded(outputs, OUTPUTS) * BLOCK * points;
+    z.fine = PHASES * (z.features + c + (net->blocks ? c : 0) + P + 1) + points * inputs + 2 * P;
     z.coarse = net->blocks ? 2 * b + c + 1 : 0;
     z.size = planes_size(z.fine + z.coarse, net->windows, z.row, z.margin) + (ptrdiff_t)channels * net->windows * z.tokens
            + z.stride * (1 + z.features) + 64 + z.sums
@@ -467,7 +498,7 @@ static Place places(
     at.local = planes(&next, PHASES * c, W, z->row, z->margin);
     at.gate = planes(&next, PHASES * P, W, z->row, z->margin);
     at.mask = planes(&next, PHASES, W, z->row, z->margin);
-    at.points = planes(&next, POINTS * (z->features > c ? z->features : c), W, z->row, z->margin);
+    at.points = planes(&next, points_of(net->kernel) * (z->features > c ? z->features : c), W, z->row, z->margin);
     at.evidence = planes(&next, 2 * P, W, z->row, z->margin);
     if (net->blocks) {
         at.merged = planes(&next, PHASES * c, W, z->row, z->margin);
@@ -586,13 +617,13 @@ static void weigh(const Place *at) {
     const Network *net = at->net;
     int W = net->windows, c = net->channels, P = net->maps, T = at->z.tiles;
     Planes gate = at->gate, evidence = at->evidence;
-    convolve(at->x, at->z.features, net->window_kernel, net->local, c, at->points, at->sums, at->rows, at->local,
+    convolve(at->x, at->z.features, net->window_kernel, net->kernel, net->local, c, at->points, at->sums, at->rows, at->local,
              net->local_bias, at->mask.data, at->mask.plane, GELU);
     if (net->blocks)
         surroundings(at);
     else
-        convolve(at->local, c, net->window_kernel, net->gate, P, at->points, at->sums, at->rows, gate, net->gate_bias, NULL, 0,
-                 SOFTPLUS);
+        convolve(at->local, c, net->window_kernel, net->kernel, net->gate, P, at->points, at->sums, at->rows, gate,
+                 net->gate_bias, NULL, 0, SOFTPLUS);
     memset(at->total, 0, sizeof(float) * 2 * P * PHASES * T);
     for (int p = 0; p < PHASES; p++) {
         if (net->blocks) {
@@ -709,9 +740,9 @@ void JOIN(ENTRY, _published)(
     for (int f = 0; f < frames; f++) {
         read_frame(&at, spectra + (ptrdiff_t)f * 4 * net->bins, 2);
         match(&at, 0, 1);
-        convolve(at.x, at.z.features, 1, net->local, net->channels, at.points, at.sums, rows, at.local, net->local_bias,
+        convolve(at.x, at.z.features, 1, net->kernel, net->local, net->channels, at.points, at.sums, rows, at.local, net->local_bias,
                  at.mask.data, at.mask.plane, GELU);
-        convolve(at.local, net->channels, 1, net->gate, net->maps, at.points, at.sums, rows, at.gate, net->gate_bias,
+        convolve(at.local, net->channels, 1, net->kernel, net->gate, net->maps, at.points, at.sums, rows, at.gate, net->gate_bias,
                  at.mask.data, at.mask.plane, GELU);
         for (int m = 0; m < net->maps; m++) {
             double total = 0;

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -38,6 +39,9 @@ from torch import Tensor, nn
 
 from qkgcc.errors import InputError
 from qkgcc.models.matching import LocalCorrelation, center_symmetric_antisymmetric, local_correlation
+
+_COMPILER = find_spec("numba") is not None
+"""Whether a CPU can train by compiled loops."""
 
 
 @dataclass(frozen=True)
@@ -132,12 +136,19 @@ def folded_correlation(
     if bins is not None:
         rows, inverse = rows * bins, inverse * bins
     a, s, t = rows[:, 0], inverse[:, 0], inverse[:, 1]
-    # A sum that torch.compile makes a few multiplications of, in float32; as a matrix product it would be one in TF32.
-    u = (a[:, None, :, None] * folded.plain[..., None]).sum(2) + s[:, None, None] * folded.by_query
+    # On a GPU a sum that torch.compile makes a few multiplications of: as a matrix product it would be one in TF32.
+    plain = folded.plain
+    turned = (a[:, None, :, None] * plain[..., None]).sum(2) if tokens.is_cuda else plain.mT @ a[:, None]
+    u = turned + s[:, None, None] * folded.by_query
     v = t[:, None, None] * folded.by_key
     dtype = tokens.dtype if dtype is None else dtype
     if tokens.is_cuda and tokens.dtype == torch.float32:
         result: Tensor = banded_product(u, v, rows, inverse, folded.by_both, split, dtype)
+        return result
+    if tokens.dtype == dtype == torch.float32 and u.requires_grad and _COMPILER:
+        from qkgcc.models.folding_cpu import BandedProduct
+
+        result = BandedProduct.apply(u, v, rows, inverse, folded.by_both, split)  # type: ignore[no-untyped-call]
         return result
     return plain_banded_product(u, v, rows, inverse, folded.by_both, split, dtype)
 
