@@ -13,6 +13,7 @@ from scipy.signal import lfilter
 
 from qkgcc import DelayEstimator, samples
 from qkgcc.calibration import expected_calibration_error
+from qkgcc.card import DIGEST_KEY
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.inference import files
 from qkgcc.methods import DEFAULT, PRETRAINED, WEIGHTS, pretrained
@@ -64,7 +65,9 @@ def test_the_onnx_file_beside_it_is_what_the_network_is_exported_as(name: str, t
     for one in (shipped, fresh):
         one.graph.ClearField("initializer")
     assert shipped.graph == fresh.graph
-    said = [{entry.key: entry.value for entry in one.metadata_props} for one in (shipped, fresh)]
+    said = [
+        {entry.key: entry.value for entry in one.metadata_props if entry.key != DIGEST_KEY} for one in (shipped, fresh)
+    ]
     assert said[0] == said[1]
 
 
@@ -222,6 +225,7 @@ def test_no_torch_is_needed() -> None:
 import sys
 sys.modules["torch"] = None
 from qkgcc import DelayEstimator, samples
+from qkgcc.card import DIGEST_KEY
 from qkgcc.calibration import expected_calibration_error
 answer = DelayEstimator()(samples.path("talkers-2ch"), start=0.3, end=2.0)
 assert answer.method == "general" and answer.calibrated
