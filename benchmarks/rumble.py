@@ -28,7 +28,7 @@ from qkgcc.experiments.framesets import FRAME, RATE, FrameSet
 from qkgcc.experiments.unseen import unseen_recordings
 from qkgcc.methods import PRETRAINED, pretrained
 
-LEVELS = (0, 5, 10, 20)
+LEVELS = (0, 5, 10, 20, 30)
 """dB above the frame as it is."""
 TRIED = ((150.0, 3.0), (200.0, 3.0), (280.0, 1.5), (280.0, 6.0), (340.0, 3.0), (340.0, 6.0), (400.0, 3.0))
 """Highest frequencies and ratios beside those of `qkgcc.rumble`."""
@@ -135,7 +135,7 @@ def low_sources(count: int = 200) -> Iterator[dict[str, Any]]:
     methods = {name: estimators.network(pretrained(name))(limit) for name in PRETRAINED}
     phat = estimators.classical("phat")(limit)
     for name, frequencies in LOW.items():
-        for decibels in (10, 20, 30, 40):
+        for decibels in (10, 20, 30, 40, 60):
             rng = np.random.default_rng(3)
             phases = rng.uniform(0, 2 * np.pi, (len(frequencies), count, 1, 1))
             sound = sum(
@@ -159,6 +159,8 @@ def _alone(method: Method, frames: Frames, prepare: Prepare) -> str:
 def nobody(seconds: float = 20.0) -> Iterator[dict[str, Any]]:
     """Confidences where there is no source."""
     samples = round(seconds * RATE)
+    time = np.arange(samples) / RATE
+    alike = np.stack(2 * [sum(np.sin(2 * np.pi * 50 * k * time + k) / k for k in range(1, 6))])
     for spacing in SPACINGS:
         limit = np.array([spacing / SPEED_OF_SOUND * RATE])
         rooms = {
@@ -166,6 +168,10 @@ def nobody(seconds: float = 20.0) -> Iterator[dict[str, Any]]:
             "diffuse, white": diffuse(1, limit, corner=0, samples=samples)[0],
             "diffuse, 12 dB less per octave above 40 Hz": diffuse(1, limit, samples=samples)[0],
         }
+        own = np.random.default_rng(4).standard_normal((2, samples))
+        for decibels in (20, 30, 40):
+            below = 10 ** (-decibels / 20) * own
+            rooms[f"a hum in both channels alike, {decibels} dB above their noise"] = alike / alike.std() + below
         for name, sound in rooms.items():
             answers = {one: DelayEstimator(one, spacing=spacing)(0.1 * sound / sound.std(), RATE) for one in PRETRAINED}
             yield {"nobody speaks, but": name, "spacing": f"{100 * spacing:g} cm"} | {

@@ -257,11 +257,11 @@ def test_a_bad_file_alone_is_one_sentence_and_exit_code_two(folder: Path, tmp_pa
         (["--pairs", "some"], "expected `all`, or pairs of channels"),
         (["--temperature", "20", "--speed-of-sound", "343"], "not both"),
         (["--temperature", "900"], "the temperature is 900"),
-        (["--plot", "picture"], "the ending says the format"),
+        (["--plot", "picture"], "the suffix says the kind of picture"),
         (["--plot", "nowhere/p.png"], "the folder nowhere does not exist"),
         (["--start", "5"], "nothing lies between"),
         (["--start", "nan"], "nan s is no time in a recording"),
-        (["--plot", "."], "the ending says the format"),
+        (["--plot", "."], "the suffix says the kind of picture"),
         (["--format", "xml"], "Invalid value for '--format'"),
     ],
 )

@@ -330,3 +330,23 @@ def test_at_most_ten_public_names() -> None:
     import qkgcc
 
     assert len(qkgcc.__all__) <= 10
+
+
+@pytest.mark.parametrize("samples", [160, 1024])
+def test_what_is_shorter_than_a_frame_is_not_explained_either(samples: int) -> None:
+    with pytest.raises(InputError, match="less than a frame"):
+        DelayEstimator().explain(np.ones((2, samples)), 16000)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"band": 300}, "a band is a lowest and a highest frequency in Hz; got 300"),
+        ({"band": ("low", "high")}, "a band is a lowest"),
+        ({"band": (100, 200, 300)}, "a band is a lowest"),
+        ({"spacing": True}, "the spacing is True"),
+    ],
+)
+def test_what_is_no_number_is_said(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        DelayEstimator(**options)  # type: ignore[arg-type]

@@ -33,3 +33,11 @@ def test_an_unwritable_place_is_said(tmp_path: Path) -> None:
     answer = DelayEstimator("phat")(samples.path("talkers-2ch"), end=1.0)
     with pytest.raises(InputError, match="does not exist"):
         answer.plot(tmp_path / "no" / "a.png")
+
+
+def test_the_panel_at_the_side_has_its_peak_at_the_delay_of_the_whole() -> None:
+    answer = DelayEstimator("general-small", spacing=0.5, max_sources=2)(samples.path("talkers-2ch"), end=4.0)
+    main, _, side, *_ = answer.plot().axes
+    curve = side.lines[-1]
+    assert abs(curve.get_ydata()[np.argmax(curve.get_xdata())] - answer.summary.delay_samples) <= 1
+    assert "other sources, by weight" in [t.get_text() for t in main.get_legend().get_texts()]

@@ -225,7 +225,6 @@ def test_no_torch_is_needed() -> None:
 import sys
 sys.modules["torch"] = None
 from qkgcc import DelayEstimator, samples
-from qkgcc.card import DIGEST_KEY
 from qkgcc.calibration import expected_calibration_error
 answer = DelayEstimator()(samples.path("talkers-2ch"), start=0.3, end=2.0)
 assert answer.method == "general" and answer.calibrated
@@ -262,3 +261,22 @@ def test_delays_far_beyond_what_is_looked_for_are_noticed(name: str, delay: floa
     answer = DelayEstimator(name)(talk(delay, seconds=1.5), 16000)
     assert answer.warnings
     assert answer.confidence.max() < 0.5
+
+
+@NAMES
+def test_a_spacing_that_cannot_be_right_costs_the_whole_recording_its_confidence(name: str) -> None:
+    sound = talk(15.0, seconds=3.0)
+    right, wrong = (DelayEstimator(name, spacing=spacing)(sound, 16000) for spacing in (0.5, 0.02))
+    assert wrong.warnings
+    assert wrong.summary.confidence < 0.2 < right.summary.confidence
+
+
+def test_answers_at_the_end_of_what_is_looked_for_are_said() -> None:
+    """A tone of 1 kHz comes again after 16 samples: -10.7 as well as 5.3, and the first is just beyond 0.2 m."""
+    time = np.arange(32000) / 16000
+    tone = np.stack([np.sin(2 * np.pi * 1000 * (time - shift / 16000)) for shift in (5.3, 0)])
+    tone += 0.01 * np.random.default_rng(0).standard_normal(tone.shape)
+    answer = DelayEstimator(spacing=0.2)(0.3 * tone, 16000)
+    last = np.abs(answer.delay_samples) > 0.2 / SPEED_OF_SOUND * 16000 + 0.49
+    assert (last.mean() > 0.3) == any("the last delay that is looked for" in said for said in answer.warnings)
+    assert not any("last delay" in said for said in DelayEstimator(spacing=0.2)(talk(5.3), 16000).warnings)

@@ -99,3 +99,8 @@ def test_the_command_writes_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     new, about = checkpoint.load(out)
     assert new.options == replace(large.options, kernel=3, maps=5)
     assert about.metrics == {"start": card.name}
+
+
+def test_the_command_says_what_it_cannot_use(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"error: .*nowhere"):
+        resizing.main(["nowhere.safetensors", "--kernel", "3", "--out", str(tmp_path / "new.safetensors")])

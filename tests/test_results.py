@@ -112,3 +112,23 @@ def test_json_of_many_frames_is_written_in_little_memory(answer: DelayEstimate) 
     tracemalloc.stop()
     assert written > 300_000
     assert peak < 1_000_000
+
+
+def test_several_sources_are_in_the_csv_too() -> None:
+    x = 0.1 * delayed_noise(4, 16000)[0]
+    answer = DelayEstimator("general-small", spacing=0.3, max_sources=2)(x, 16000)
+    assert answer.source_delays is not None
+    assert answer.source_weights is not None
+    rows = list(csv.DictReader(io.StringIO(answer.to_csv())))
+    for number in (1, 2):
+        for name, values in (("samples", answer.source_delays), ("weight", answer.source_weights)):
+            found = [float(row[f"source_{number}_{name}"] or "nan") for row in rows]
+            np.testing.assert_allclose(found, values[:, number - 1], atol=6e-5)
+    assert "source_1_samples" not in DelayEstimator("general-small", spacing=0.3)(x, 16000).to_csv()
+
+
+def test_the_confidence_of_a_whole_recording_is_never_said_to_be_calibrated() -> None:
+    answer = DelayEstimator("general-small", spacing=0.3)(0.1 * delayed_noise(4, 16000)[0], 16000)
+    record = json.loads(answer.to_json(curve=False))
+    assert record["calibrated"]
+    assert record["summary"]["calibrated"] is False

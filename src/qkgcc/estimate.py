@@ -268,7 +268,7 @@ class DelayEstimator:
         whole_delay, whole_confidence = math.nan, 0.0
         if whole is not None:
             whole_delay = float(whole.delay[0])
-            whole_confidence = float(whole.confidence[0]) * (1 - total.copied / total.answered)
+            whole_confidence = float(whole.confidence[0]) * (1 - total.doubtful / total.answered)
         seconds = rows.delay.astype(np.float64) / method.sample_rate
         whole_seconds = whole_delay / method.sample_rate
         whole_angle = self._angle(np.array([whole_seconds]))
@@ -318,6 +318,7 @@ class DelayEstimator:
             raise InputError(f"{self.method} has no learned weights of frequencies to show: take a steered network")
         recording = _opened(source, sample_rate, channels, start, end, other)
         method = cast(Network, self.method_at(recording.sample_rate))
+        _check_long_enough(method, recording)
         # Neighbouring frames become one, so that an hour takes no more memory than a picture shows.
         count = 1 + int((recording.duration * method.sample_rate - method.frame) / self._hop(method))
         together = -(-count // MOST_COLUMNS)
@@ -370,12 +371,20 @@ class DelayEstimator:
                 f"in {copied.sum()} of {answered} frames both channels hold the same signal: this is one microphone "
                 "twice, and says nothing about a source"
             )
+        size = np.abs(delay)
+        if isinstance(method, Network) and method.limit >= 2:  # of closer ones, noise too has its answers there
+            last = (size >= method.limit + method.slack - 1e-6) & ~outside
+            # more on one side than on the other: where there is no source, they are on both
+            if abs(np.sign(delay[last]).sum()) > OFTEN * answered:
+                yield (
+                    f"in {last.sum()} of {answered} frames the answer is the last delay that is looked for, "
+                    f"{(method.limit + method.slack) * milliseconds:.2f} ms: the true one may be longer, or another"
+                )
         if self.spacing is not None:
-            size, largest = np.abs(delay), self.spacing / self.speed_of_sound * method.sample_rate
+            largest = self.spacing / self.speed_of_sound * method.sample_rate
             impossible = size > largest + SLACK + 1e-6
             longer = (size > largest + LONGER) & ~impossible & ~outside & (confidence >= 0.5)
-            # more on one side than on the other: where there is no source, they are on both
-            if abs(np.sign(delay[longer]).sum()) > OFTEN * answered:
+            if abs(np.sign(delay[longer]).sum()) > OFTEN * answered:  # on one side, as above
                 yield (
                     f"in {longer.sum()} of {answered} frames the delay is a little longer than a spacing of "
                     f"{self.spacing:g} m allows: are the microphones further apart?"
@@ -439,17 +448,21 @@ def _blocks(
     method: Method, recording: Recording, progress: Callable[[float], object] | None
 ) -> Iterator[npt.NDArray[np.floating[Any]]]:
     """The blocks of a recording that is long enough; what is done is said when the next one is asked for."""
-    if recording.duration * method.sample_rate < method.frame:
-        raise InputError(
-            f"{recording.name} has {recording.samples} samples ({recording.duration:.4f} s), less than a frame "
-            f"({method.frame / method.sample_rate:.4f} s): give a longer recording or a shorter frame"
-        )
+    _check_long_enough(method, recording)
     done = 0
     for block in recording.blocks():
         yield block
         done += block.shape[1]
         if progress is not None:
             progress(done / recording.samples)
+
+
+def _check_long_enough(method: Method, recording: Recording) -> None:
+    if recording.duration * method.sample_rate < method.frame:
+        raise InputError(
+            f"{recording.name} has {recording.samples} samples ({recording.duration:.4f} s), less than a frame "
+            f"({method.frame / method.sample_rate:.4f} s): give a longer recording or a shorter frame"
+        )
 
 
 def _levels(method: Method, recording: Recording) -> list[float]:
@@ -475,9 +488,10 @@ def _energy(channel: npt.NDArray[np.floating[Any]]) -> float:
 def _checked_band(band: Sequence[float] | None) -> tuple[float, float] | None:
     if band is None:
         return None
-    if len(band) != 2:
-        raise InputError(f"a band is a lowest and a highest frequency in Hz; got {band!r}")
-    low, high = float(band[0]), float(band[1])
+    try:
+        low, high = (float(edge) for edge in band)
+    except (TypeError, ValueError):
+        raise InputError(f"a band is a lowest and a highest frequency in Hz; got {band!r}") from None
     if not 0 <= low < high:
         raise InputError(f"band {low:g} to {high:g} Hz: the first frequency must be below the second, and not negative")
     return low, high
@@ -503,7 +517,7 @@ def check_count(what: str, value: int) -> None:
 
 def check_range(what: str, value: float, low: float, high: float, unit: str) -> None:
     """An `InputError` that says what was given and what was expected."""
-    if not isinstance(value, (int, float, np.number)):
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
         raise InputError(f"the {what} is {value!r}; expected a number from {low:g} to {high:g} {unit}")
     if not low <= value <= high:
         raise InputError(f"the {what} is {value:g} {unit}; expected {low:g} to {high:g} {unit}")

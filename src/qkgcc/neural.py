@@ -142,7 +142,7 @@ def _by_torch(path: Path, threads: int | None) -> TorchModel:
 
 @dataclass(frozen=True)
 class Network:
-    """See `estimate.Method` for what the members mean. Its evidence is the log-posterior of each frame."""
+    """See `evidence.Method` for what the members mean. Its evidence is the log-posterior of each frame."""
 
     model: Model
     frame: int

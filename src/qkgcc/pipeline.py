@@ -25,7 +25,9 @@ class Total:
     """The evidence of all frames, added up one by one."""
 
     def __init__(self) -> None:
-        self.frames = self.answered = self.copied = 0
+        self.frames = self.answered = 0
+        self.doubtful = 0
+        """Frames that hold one signal twice, or that an impossible delay explains better."""
         self._sums: Evidence = ()
         self._decoded: Decoded | None = None
 
@@ -33,7 +35,7 @@ class Total:
         self._decoded = None
         self.frames += len(rows.delay)
         self.answered += int(np.isfinite(rows.delay).sum())
-        self.copied += int(rows.copied.sum())
+        self.doubtful += int((rows.copied | np.isfinite(rows.beyond)).sum())
         for frame in zip(*evidence, strict=True):  # one by one: the sum does not depend on the batches
             wide = tuple(part.astype(np.result_type(part, np.float64)) for part in frame)
             self._sums = tuple(a + b for a, b in zip(self._sums, wide, strict=True)) if self._sums else wide

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from qkgcc.simulate.scenes import Scene
 
 
+KINDS = (".png", ".svg", ".pdf")
+
+
 def plot_delays(
     estimate: "DelayEstimate", path: str | Path | None = None, *, truth: npt.ArrayLike | None = None
 ) -> "Figure":
@@ -64,6 +67,19 @@ def plot_delays(
         label="estimate",
         zorder=3,
     )
+    if estimate.source_delays is not None:
+        others = np.where(np.isclose(estimate.source_delays, delay[:, None]), np.nan, estimate.source_delays)
+        assert estimate.source_weights is not None
+        main.scatter(
+            np.repeat(times, others.shape[1]),
+            others,
+            s=60 * estimate.source_weights,
+            facecolors="none",
+            edgecolors="#0077b6",
+            linewidths=0.8,
+            label="other sources, by weight",
+            zorder=2,
+        )
     best = estimate.summary
     if np.isfinite(best.delay_samples):
         side.axhline(best.delay_samples, color="#b5179e", linewidth=1)
@@ -72,9 +88,9 @@ def plot_delays(
     pair = f"channels {estimate.channels[0]} and {estimate.channels[1]}"
     main.set_title(f"{Path(estimate.source).name}, {pair}: {estimate.method}", loc="left")
     main.tick_params(labelbottom=False)
-    side.plot(np.nanmean(estimate.curve, axis=0), estimate.lags, color="black", linewidth=1)
+    side.plot(_of_all(estimate), estimate.lags, color="black", linewidth=1)
     side.set_title(f"whole recording\n{best.delay_samples:.2f} samples", fontsize="medium")
-    side.set_xlabel(f"mean {estimate.kind}")
+    side.set_xlabel({"posterior": "joint posterior"}.get(estimate.kind, f"mean {estimate.kind}"))
     side.tick_params(labelleft=False)
     trust.scatter(times, confidence, c=confidence, cmap="plasma_r", vmin=0, vmax=1, s=8)
     trust.set(ylim=(-0.05, 1.05), ylabel="confidence", xlabel="time in s")
@@ -82,6 +98,18 @@ def plot_delays(
     if path is not None:
         write_whole(path, lambda target: figure.savefig(target, dpi=130))
     return figure
+
+
+def _of_all(estimate: "DelayEstimate") -> npt.NDArray[np.float64]:
+    """The curve of all frames, from which the one delay is read: of posteriors, the geometric mean. Shape: (L,)"""
+    curve = estimate.curve[np.isfinite(estimate.delay_samples)].astype(np.float64)
+    if not len(curve):
+        return np.full(len(estimate.lags), np.nan)
+    if estimate.kind != "posterior":
+        return np.asarray(curve.mean(axis=0))
+    together = np.log(np.maximum(curve, 1e-30)).mean(axis=0)
+    together = np.exp(together - together.max())
+    return np.asarray(together / together.sum())
 
 
 def plot_explanation(explanation: "Explanation", path: str | Path | None = None) -> "Figure":
@@ -368,9 +396,9 @@ def _rectangle(sides: npt.NDArray[Any]) -> Any:
 
 def check_plotting(path: str | Path) -> None:
     """An error now rather than after long work: without matplotlib, the folder of the picture or a suffix it knows."""
-    kinds = new_figure((1, 1)).canvas.get_supported_filetypes()
-    if Path(path).suffix.removeprefix(".").lower() not in kinds:
-        raise InputError(f"cannot write {path}: its suffix is no kind of picture; give .png, .svg or .pdf")
+    new_figure((1, 1))
+    if Path(path).suffix.lower() not in KINDS:
+        raise InputError(f"cannot write {path}: the suffix says the kind of picture, one of {' '.join(KINDS)}")
     folder = Path(path).parent
     if not folder.is_dir():
         raise InputError(f"cannot write {path}: the folder {folder} does not exist")

@@ -37,6 +37,8 @@ class DelaySummary:
     frames: int
     answered: int
     """Frames with an estimate: the others were silent."""
+    calibrated: bool = False
+    """Whether `confidence` counts: never, unlike `DelayEstimate.calibrated`, which is of the frames."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,13 +183,22 @@ def csv_text(estimates: list[DelayEstimate], *, header: bool = True) -> str:
 
 
 def write_csv(out: IO[str], estimate: DelayEstimate, *, header: bool = True) -> None:
-    """Frame by frame."""
+    """Frame by frame; where several sources were asked for, the delay and the weight of each follow."""
     writer = csv.writer(out, lineterminator="\n")
+    none = np.empty((len(estimate.times), 0))
+    delays, weights = (none if x is None else x for x in (estimate.source_delays, estimate.source_weights))
     if header:
-        writer.writerow(CSV_COLUMNS)
+        of_sources = [f"source_{n}_{what}" for n in range(1, delays.shape[1] + 1) for what in ("samples", "weight")]
+        writer.writerow([*CSV_COLUMNS, *of_sources])
     angles = np.full(len(estimate.times), np.nan) if estimate.angle is None else estimate.angle
-    for time, samples, seconds, angle, confidence in zip(
-        estimate.times, estimate.delay_samples, estimate.delay_seconds, angles, estimate.confidence, strict=True
+    for time, samples, seconds, angle, confidence, *sources in zip(
+        estimate.times,
+        estimate.delay_samples,
+        estimate.delay_seconds,
+        angles,
+        estimate.confidence,
+        *np.stack([delays, weights], axis=-1).reshape(len(delays), -1).T,
+        strict=True,
     ):
         writer.writerow(
             [
@@ -198,6 +209,7 @@ def write_csv(out: IO[str], estimate: DelayEstimate, *, header: bool = True) -> 
                 cell(seconds, 9),
                 cell(angle, 3),
                 f"{confidence:.4f}",
+                *(cell(value, 4) for value in sources),
             ]
         )
 

@@ -10,8 +10,9 @@ of it, and less than `ALONE` times: where there is next to nothing else, they ar
 go on evenly beyond the ends of a frame: a Fourier series would have an edge there, and spread it over all frequencies.
 What they hold is judged with the frame's ends faded out: a tone that is cut off there would be much else as well.
 
-A motor or a bass that is itself what is listened for, in a noise that is weaker by 5 to 25 dB, is taken for rumble too:
-a `band` that begins below it keeps it.
+A motor or a bass that is itself what is listened for, in a noise that is weaker by 5 to 50 dB, is taken for rumble too:
+a `band` that begins below it keeps it. Below 50 dB such frames are more often a hum with little beside it, a quiet
+talker or a pause: kept, they were answered by the hum, and with confidence.
 
 What it gives, and how the numbers were chosen, on validation scenes: benchmarks/results/rumble.md.
 """
@@ -27,7 +28,7 @@ import scipy.fft
 HIGHEST = 280.0
 """Hz: the first harmonics of 50 and 60 Hz, below most of a voice."""
 DROWNS = 3.0
-ALONE = 300.0
+ALONE = 100_000.0
 _TOGETHER = 8  # frames: more would not stay in the cache
 
 Frames = npt.NDArray[np.floating[Any]]

@@ -15,7 +15,7 @@ from qkgcc.archives import Work, tasks
 from qkgcc.audio import Recording, open_audio
 from qkgcc.cli.archive import archive
 from qkgcc.cli.live import live
-from qkgcc.cli.options import Band, Other, Spacing, SpeedOfSound, Temperature, sound_speed
+from qkgcc.cli.options import Band, MaxDelay, Other, Spacing, SpeedOfSound, Temperature, sound_speed
 from qkgcc.cli.pace import Pace
 from qkgcc.cli.tables import console, delay_table, progress_bar
 from qkgcc.errors import InputError
@@ -30,7 +30,6 @@ AUDIO_SUFFIXES = frozenset(
     {".aif", ".aifc", ".aiff", ".au", ".avr", ".caf", ".flac", ".mp3"}
     | {".oga", ".ogg", ".opus", ".rf64", ".snd", ".w64", ".wav", ".wave"}
 )
-PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
 class Format(StrEnum):
@@ -56,7 +55,7 @@ def estimate(
     ] = None,
     other: Other = None,
     spacing: Spacing = None,
-    max_delay: Annotated[float | None, typer.Option(help="Largest delay in seconds, instead of a spacing.")] = None,
+    max_delay: MaxDelay = None,
     frame: Annotated[float | None, typer.Option(help="Seconds in a frame (0.128 when not given).")] = None,
     hop: Annotated[float, typer.Option(help="Seconds from one frame to the next.")] = 0.064,
     band: Band = None,
@@ -80,7 +79,7 @@ def estimate(
     ] = None,
     beta: Annotated[float | None, typer.Option(help="Exponent of phat-beta (0.8 when not given).")] = None,
     max_sources: Annotated[
-        int, typer.Option(help="Peaks of a network's posterior in the JSON, for several sources.", min=1)
+        int, typer.Option(help="Peaks of a network's posterior in JSON, CSV and picture, for several sources.", min=1)
     ] = 1,
     start: Annotated[float | None, typer.Option(help="Begin at this second.")] = None,
     end: Annotated[float | None, typer.Option(help="Stop at this second.")] = None,
@@ -189,8 +188,6 @@ def estimate(
     estimator = DelayEstimator(**options)  # type: ignore[arg-type]
     if other is not None and len(files) != 1:
         raise InputError("--with takes exactly one first recording")
-    if plot is not None and plot.suffix.lower() not in PLOT_SUFFIXES:
-        raise InputError(f"--plot {plot}: the ending says the format, one of {' '.join(PLOT_SUFFIXES)}")
     if plot is not None:
         check_plotting(plot)  # before the work, not after it
     sources = expand(files)

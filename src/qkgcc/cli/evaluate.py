@@ -12,7 +12,7 @@ from rich.table import Table
 
 from qkgcc import metrics
 from qkgcc.cli.estimate import Format, expand
-from qkgcc.cli.options import Spacing, SpeedOfSound, Temperature, sound_speed
+from qkgcc.cli.options import MaxDelay, Spacing, SpeedOfSound, Temperature, sound_speed
 from qkgcc.cli.tables import console, progress_bar
 from qkgcc.confidence import TOLERANCE
 from qkgcc.errors import InputError
@@ -35,7 +35,7 @@ def evaluate(
     ] = None,
     channels: Annotated[tuple[int, int], typer.Option(help="The two channels, counted from 0.")] = (0, 1),
     spacing: Spacing = None,
-    max_delay: Annotated[float | None, typer.Option(help="Largest delay in seconds, instead of a spacing.")] = None,
+    max_delay: MaxDelay = None,
     hop: Annotated[float, typer.Option(help="Seconds from one frame to the next.")] = 0.064,
     distance: Annotated[float, typer.Option(min=0.001, help="Metres of path difference that count as right.")] = 0.10,
     speed_of_sound: SpeedOfSound = None,

@@ -7,7 +7,7 @@ import numpy as np
 import typer
 
 from qkgcc.audio import open_audio
-from qkgcc.cli.options import Band, Other, Spacing
+from qkgcc.cli.options import Band, MaxDelay, Other, Spacing
 from qkgcc.cli.tables import progress_bar
 from qkgcc.estimate import DelayEstimator
 from qkgcc.methods import DEFAULT
@@ -19,6 +19,7 @@ def explain(
     plot: Annotated[Path, typer.Option(help="Where to write the picture (.png, .svg or .pdf).")],
     method: Annotated[str, typer.Option("--method", "-m", help="A pretrained or steered network.")] = DEFAULT,
     spacing: Spacing = None,
+    max_delay: MaxDelay = None,
     band: Band = None,
     channels: Annotated[tuple[int, int], typer.Option(help="The two channels, counted from 0.")] = (0, 1),
     other: Other = None,
@@ -38,7 +39,7 @@ def explain(
     * `qkgcc explain array.flac --method mine.safetensors --channels 0 3 --start 10 --end 20 --plot weights.svg`
     """
     check_plotting(plot)
-    estimator = DelayEstimator(method, spacing=spacing, band=band)
+    estimator = DelayEstimator(method, spacing=spacing, max_delay=max_delay, band=band)
     recording = open_audio(file, start=start, end=end, other=other).pick(channels)
     with progress_bar() as progress:
         task = progress.add_task(file.name, total=1.0)

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from qkgcc.audio import Recording, open_audio
-from qkgcc.cli.estimate import PLOT_SUFFIXES, expand, paused, plot_path, read_pairs
+from qkgcc.cli.estimate import expand, paused, plot_path, read_pairs
 from qkgcc.cli.options import SpeedOfSound, Temperature, channel_numbers, numbers, sound_speed, source_count
 from qkgcc.cli.tables import console, progress_bar
 from qkgcc.errors import InputError
@@ -113,8 +113,6 @@ def locate(
     """
     if format is Format.rttm and not track:
         raise InputError("--format rttm says which source speaks when: give --track as well")
-    if plot is not None and plot.suffix.lower() not in PLOT_SUFFIXES:
-        raise InputError(f"--plot {plot}: the ending says the format, one of {' '.join(PLOT_SUFFIXES)}")
     if plot is not None:
         check_plotting(plot)  # before the work, not after it
     common: dict[str, Any] = {

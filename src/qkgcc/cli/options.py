@@ -12,8 +12,10 @@ from qkgcc.errors import InputError
 from qkgcc.estimate import check_range
 
 Spacing = Annotated[
-    float | None, typer.Option(help="Metres between the microphones; limits the delays and gives angles.")
+    float | None,
+    typer.Option(help="Metres between the microphones; limits the delays and gives angles. Networks: up to 5.4."),
 ]
+MaxDelay = Annotated[float | None, typer.Option(help="Largest delay in seconds, instead of a spacing.")]
 Other = Annotated[
     Path | None, typer.Option("--with", help="A second mono recording, the second channel (two recorders).")
 ]

@@ -26,6 +26,7 @@ from qkgcc.data.banks import Bank
 from qkgcc.errors import InputError
 from qkgcc.models import checkpoint
 from qkgcc.models.steered import Steered
+from qkgcc.provenance import commit
 from qkgcc.train import config as configs
 from qkgcc.train.data import make_sets
 
@@ -128,7 +129,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.add_argument(f"--{name}", type=int, help="as it is, if not given")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--bank", type=Path, action="append", default=[], help="none: synthetic sounds")
-    given = parser.parse_args(arguments)
+    try:
+        _resize(parser.parse_args(arguments))
+    except InputError as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+def _resize(given: argparse.Namespace) -> None:
     model, card = checkpoint.load(given.checkpoint)
     if not isinstance(model, Steered):
         raise InputError(f"{given.checkpoint} holds a {card.architecture}; expected a steered QK-GCC")
@@ -149,13 +156,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     size = {"kernel": given.kernel, "channels": given.channels, "maps": given.maps}
     new, unexplained = resized(model.eval(), made.frames[::each], **size)
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    checkpoint.save(new, given.out, _card(card, new))
+    checkpoint.save(new, given.out, _card(card, new, made.hash))
     print(f"{given.out}: explains all but {100 * unexplained:.1f} % of what the gate answered")
 
 
-def _card(card: Card, new: Steered) -> Card:
-    """Without what was measured of the network before."""
-    return dataclasses.replace(card, options=dataclasses.asdict(new.options), metrics={"start": card.name})
+def _card(card: Card, new: Steered, data_hash: str) -> Card:
+    """Without what was measured of the network before; of the data are those that it was fitted to."""
+    return dataclasses.replace(
+        card,
+        options=dataclasses.asdict(new.options),
+        metrics={"start": card.name},
+        data_hash=data_hash,
+        git=commit(),
+        torch=torch.__version__,
+    )
 
 
 if __name__ == "__main__":
