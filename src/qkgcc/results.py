@@ -197,7 +197,7 @@ def write_csv(out: IO[str], estimate: DelayEstimate, *, header: bool = True) -> 
         estimate.delay_seconds,
         angles,
         estimate.confidence,
-        *np.stack([delays, weights], axis=-1).reshape(len(delays), -1).T,
+        *np.stack([delays, weights], axis=-1).reshape(len(delays), 2 * delays.shape[1]).T,
         strict=True,
     ):
         writer.writerow(
