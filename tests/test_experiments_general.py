@@ -298,7 +298,7 @@ class TestReport:
         assert within[1:] == ["12", "20", "MISSED", "MISSED"]
         assert table["general on paper-test, within 10 cm, %"][3] == "MISSED"
         assert table["cells in which a network is worse than gcc-phat, at most"][::3] == ["2", "MISSED"]
-        assert table["confidence on respeaker, expected calibration error, points, at most"][3] == "met"
+        assert table["confidence of general on respeaker, expected calibration error, points, at most"][3] == "met"
         assert not any("surrey" in what or "ngcc" in what for what in table)
 
     def test_every_network_has_a_line_of_its_confidence(self, folder: Path) -> None:

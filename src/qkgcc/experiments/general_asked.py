@@ -62,11 +62,14 @@ def _general(folder: Path) -> Iterator[Line]:
     worse = [general_report.worse_cells(rows, name, set, REFERENCE) for name in OURS for set in general.SETS]
     if there:
         yield f"cells in which a network is worse than {REFERENCE}, at most", sum(map(sum, worse)), 0, None
-    if {(ours, "surrey"), (REFERENCE, "surrey")} <= there:
-        reached = gain(ours, REFERENCE, "surrey", "right62us")
-        yield f"{ours} above {REFERENCE} on surrey, within 62.5 us, points", reached, 0, None
+    for snr in general.SURREY_SNRS:
+        here = [row for row in rows if row["set"] == "surrey" and row["cell"]["snr"] == str(snr)]
+        if {ours, REFERENCE} <= {row["method"] for row in here}:
+            right = [general.accuracy(here, method, "surrey") for method in (ours, REFERENCE)]
+            yield f"{ours} above {REFERENCE} on surrey, {snr} dB, within 62.5 us, points", right[0] - right[1], 0, None
     yield from _errors(rows, ours)
-    yield from _confidence(folder)
+    for name in OURS:
+        yield from _confidence(folder, name)
     for name, what, said in (
         ("general-test", "right62us", "within 62.5 us"),
         ("general-test", "right10cm", "within 10 cm from 0.2 m"),
@@ -89,12 +92,12 @@ def _errors(rows: general_report.Rows, ours: str) -> Iterator[Line]:
         yield f"{ours} in the open at 20 dB, median error of the right, samples, at most", median, 0.1, None
 
 
-def _confidence(folder: Path) -> Iterator[Line]:
-    confidences = general_report.confidences(folder)
+def _confidence(folder: Path, ours: str) -> Iterator[Line]:
+    confidences = general_report.confidences(folder, ours)
     far = general_report.furthest_off(*confidences["general-test"]) if "general-test" in confidences else None
     if far is not None:
-        yield "confidence on general-test, furthest off in a tenth, points, at most", abs(far[1]), 5, None
+        yield f"confidence of {ours} on general-test, furthest off in a tenth, points, at most", abs(far[1]), 5, None
     for name in REAL:
         if name in confidences:
             error = 100 * expected_calibration_error(*confidences[name])
-            yield f"confidence on {name}, expected calibration error, points, at most", error, 5, None
+            yield f"confidence of {ours} on {name}, expected calibration error, points, at most", error, 5, None
