@@ -248,7 +248,7 @@ def resaved(folder: Path, options: dict[str, Any] | None = None, **changed: np.n
         {"magnitude": False},
         {"logit_kernel": 3},
         {"channels": 64},
-        {"kernel": 3},
+        {"kernel": 5},
         {"kernel": 4},
         {"kernel": "5"},
         {"pool": 0},
