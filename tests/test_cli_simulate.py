@@ -263,7 +263,7 @@ def test_the_picture_says_asked_and_measured_t60() -> None:
         (["--out", "x"], "no sources: give a bank"),
         (["--out", "x", "--bank", "nowhere"], "nowhere.json does not exist"),
         (["--show", "1", "--plot", "nowhere/a.png"], "the folder nowhere does not exist"),
-        (["--show", "1", "--plot", "a.foo"], "cannot write a.foo: its suffix is no kind of picture; give .png"),
+        (["--show", "1", "--plot", "a.foo"], "cannot write a.foo: the suffix says the kind of picture, one of .png"),
         (["--show", "99999999999999999999"], "281474976710656"),
         (["--out", "a-file", "--bank", "BANKS/speech"], "cannot write recordings to a-file: it is a file"),
         (["--out", "a-file/x", "--bank", "BANKS/speech"], "cannot write recordings to a-file/x: Not a directory"),

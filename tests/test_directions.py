@@ -738,7 +738,7 @@ def test_the_command_shows_directions_and_what_the_array_cannot_tell(recording: 
         (["--array", "respeaker4", "--distance", "nan"], "--distance nan: expected numbers"),
         (["--array", "respeaker4", "--speed-of-sound", "nan"], "the speed of sound is nan m/s"),
         (["--array", ""], "there is no array ''; there are respeaker4"),
-        (["--array", "respeaker4", "--plot", "a.txt"], "the ending says the format"),
+        (["--array", "respeaker4", "--plot", "a.txt"], "the suffix says the kind of picture"),
         (["--array", "respeaker4", "--pairs", "0:1"], "expected `all`, or pairs"),
     ],
 )
