@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 KINDS = (".png", ".svg", ".pdf")
+"""Of pictures, by their suffixes."""
 
 
 def plot_delays(
@@ -90,7 +91,7 @@ def plot_delays(
     main.tick_params(labelbottom=False)
     side.plot(_of_all(estimate), estimate.lags, color="black", linewidth=1)
     side.set_title(f"whole recording\n{best.delay_samples:.2f} samples", fontsize="medium")
-    side.set_xlabel({"posterior": "joint posterior"}.get(estimate.kind, f"mean {estimate.kind}"))
+    side.set_xlabel("joint posterior" if estimate.kind == "posterior" else f"mean {estimate.kind}")
     side.tick_params(labelleft=False)
     trust.scatter(times, confidence, c=confidence, cmap="plasma_r", vmin=0, vmax=1, s=8)
     trust.set(ylim=(-0.05, 1.05), ylabel="confidence", xlabel="time in s")
@@ -396,7 +397,7 @@ def _rectangle(sides: npt.NDArray[Any]) -> Any:
 
 def check_plotting(path: str | Path) -> None:
     """An error now rather than after long work: without matplotlib, the folder of the picture or a suffix it knows."""
-    new_figure((1, 1))
+    new_figure((1, 1))  # says that matplotlib is missing
     if Path(path).suffix.lower() not in KINDS:
         raise InputError(f"cannot write {path}: the suffix says the kind of picture, one of {' '.join(KINDS)}")
     folder = Path(path).parent

@@ -38,7 +38,7 @@ class DelaySummary:
     answered: int
     """Frames with an estimate: the others were silent."""
     calibrated: bool = False
-    """Whether `confidence` counts: never, unlike `DelayEstimate.calibrated`, which is of the frames."""
+    """Never, unlike `DelayEstimate.calibrated`, which is of the frames: here for who reads the JSON alone."""
 
 
 @dataclass(frozen=True, eq=False)

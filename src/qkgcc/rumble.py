@@ -11,8 +11,8 @@ go on evenly beyond the ends of a frame: a Fourier series would have an edge the
 What they hold is judged with the frame's ends faded out: a tone that is cut off there would be much else as well.
 
 A motor or a bass that is itself what is listened for, in a noise that is weaker by 5 to 50 dB, is taken for rumble too:
-a `band` that begins below it keeps it. Below 50 dB such frames are more often a hum with little beside it, a quiet
-talker or a pause: kept, they were answered by the hum, and with confidence.
+a `band` that begins below it keeps it. The other way round, a hum 35 dB louder than a talker, kept, would be answered
+in the talker's place (`tests/test_rumble.py`).
 
 What it gives, and how the numbers were chosen, on validation scenes: benchmarks/results/rumble.md.
 """

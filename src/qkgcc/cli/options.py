@@ -13,7 +13,7 @@ from qkgcc.estimate import check_range
 
 Spacing = Annotated[
     float | None,
-    typer.Option(help="Metres between the microphones; limits the delays and gives angles. Networks: up to 5.4."),
+    typer.Option(help="Metres between the microphones; limits the delays and gives angles. `general`: up to 5.4."),
 ]
 MaxDelay = Annotated[float | None, typer.Option(help="Largest delay in seconds, instead of a spacing.")]
 Other = Annotated[
