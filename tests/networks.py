@@ -1,4 +1,4 @@
-"""A small steered network, really trained for a few seconds: white noise, any delay of up to 12 samples."""
+"""Small steered networks in torch. Run as a program, it trains the one of `tiny.py`: a few seconds of white noise."""
 
 import dataclasses
 from pathlib import Path
@@ -7,12 +7,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from qkgcc.calibration import KEY, Calibration, Curves
+from qkgcc.calibration import KEY, Curves
 from qkgcc.card import Card
 from qkgcc.models import checkpoint
 from qkgcc.models.steered import Steered, SteeredOptions
 from qkgcc.train.targets import cross_entropy
 from signals import delayed_noise
+from tiny import ALONE, TINY
 
 RATE = 16000
 OPTIONS = SteeredOptions(
@@ -28,8 +29,6 @@ OPTIONS = SteeredOptions(
     kernel=3,
     delay_channels=8,
 )
-ALONE = Calibration((0.0, 0.5, 1.0), (0.0, 0.4, 0.95))
-
 
 VARIANTS: dict[str, dict[str, object]] = {
     "plain": {},
@@ -100,3 +99,7 @@ def save_steered(folder: Path, model: Steered) -> Path:
     path = folder / "tiny.safetensors"
     checkpoint.save(model, path, steered_card(), dtype=torch.float32)
     return path
+
+
+if __name__ == "__main__":
+    save_steered(TINY.parent, train_steered())

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from qkgcc import plots
-from qkgcc.arrays import Geometry, array, read_geometry
+from qkgcc import open_audio, plots
+from qkgcc.arrays import DirectionEstimator, Geometry, array, evidence, read_geometry
+from qkgcc.arrays.evidence import ArrayFrames
 from qkgcc.cli import app
 from qkgcc.errors import InputError
 
@@ -154,14 +155,14 @@ def test_what_an_array_cannot_tell_is_said(name: str, dimensions: int, cannot: s
     [
         ("respeaker5", "there is no array 'respeaker5'; there are respeaker4"),
         ("circular", "expected circular:COUNT:RADIUS in metres, such as circular:8:0.1"),
-        ("circular:1:0.1", "expected circular:COUNT"),
+        ("circular:1:0.1", "expected a whole number, 2 to 256"),
         ("circular:8.5:0.1", "expected circular:COUNT"),
         ("circular:8:0.1:2", "expected circular:COUNT"),
-        ("circular:8:-0.1", "expected circular:COUNT"),
-        ("tetrahedral:nan", "expected tetrahedral:EDGE"),
-        ("circular:8:inf", "expected circular:COUNT"),  # and no warning of NumPy before
+        ("circular:8:-0.1", "the size of 'circular:8:-0.1' is -0.1 m; expected more than 0"),
+        ("tetrahedral:nan", "is nan m; expected more than 0"),
+        ("circular:8:inf", "is inf m; expected more than 0"),  # and no warning of NumPy before
         ("circular:8:1e200", "are the units right"),
-        ("", "there is no array ''; there are respeaker4"),
+        ("", "the array is ''; expected the name of a preset"),
         ("linear:4:", "expected linear:COUNT"),
         ("circular:8:1000", "are the units right"),
         ("nowhere.toml", "cannot read"),
@@ -182,6 +183,7 @@ def test_the_command_knows_which_speeds_sound_has(speed: str) -> None:
     assert f"the speed of sound is {speed} m/s; expected 100 to 10000 m/s" in str(shown.exception)
 
 
+@pytest.mark.needs("matplotlib")
 def test_the_command_shows_and_draws(tmp_path: Path) -> None:
     picture = tmp_path / "array.png"
     shown = CliRunner().invoke(app, ["array", "respeaker4", "--plot", str(picture)])
@@ -192,6 +194,30 @@ def test_the_command_shows_and_draws(tmp_path: Path) -> None:
     assert "It can tell all" in CliRunner().invoke(app, ["array", "tetrahedral:0.1"]).output
 
 
+@pytest.mark.needs("matplotlib")
 def test_the_picture_has_the_front_above_and_the_left_at_the_left() -> None:
     above, _ = plots.plot_array(array("circular:4:0.1")).axes
     np.testing.assert_allclose(above.collections[0].get_offsets()[:2], [[0, 10], [-10, 0]], atol=1e-6)
+
+
+def test_an_array_has_a_largest_number_of_pairs() -> None:
+    wide = array("linear:65:0.02")
+    x = np.random.default_rng(0).standard_normal((65, 2048))
+    with pytest.raises(InputError, match=r"2080 pairs of linear:65:0\.02 are too many; expected at most 2016"):
+        DirectionEstimator(wide, "phat")(x, sample_rate=16000)
+    some = DirectionEstimator(wide, "phat", pairs=[(0, 1), (0, 2)])
+    assert len(some(x, sample_rate=16000).directions) == 1
+
+
+def test_many_pairs_are_answered_a_few_frames_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(0).standard_normal((4, 20_000))
+    estimator = DirectionEstimator(array("respeaker4"), "phat")
+    recording = open_audio(x, 44100)
+    frames = []
+    for most in (evidence._CURVES, 1):
+        monkeypatch.setattr(evidence, "_CURVES", most)
+        frames.append(list(evidence.frames_of(estimator.evidence(44100), recording)))
+    whole, parts = (ArrayFrames.joined(some) for some in frames)
+    assert len(frames[1]) > 3 * len(frames[0])
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+pytest.importorskip("numba")
+
 from benchmarks import asked, designs, footprint, plain_phat, runtime, runtime_figure, standalone_speed, timing
 from benchmarks.timing import RESULTS, interleaved
 

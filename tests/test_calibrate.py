@@ -28,6 +28,8 @@ from qkgcc.cli import app
 from qkgcc.doctor import diagnose
 from qkgcc.errors import InputError
 
+pytestmark = pytest.mark.numeric
+
 C = 343.0
 
 
@@ -652,7 +654,7 @@ def test_the_command_explains_what_it_cannot_use(speech: Array, tmp_path: Path) 
 
 
 def test_noise_is_no_walk() -> None:
-    noise = 0.1 * np.random.default_rng(0).standard_normal((4, 12 * RATE))
+    noise = 0.1 * np.random.default_rng(0).standard_normal((4, 24 * RATE))
     geometry = array("respeaker4")
     with pytest.raises(InputError, match="fit no source that walks"):
         refine(geometry, measure_moments(open_audio(noise, RATE), geometry))

@@ -7,6 +7,8 @@ from qkgcc.calibration import KEY, Calibration, Context, Curves, expected_calibr
 from qkgcc.decoding import Support
 from qkgcc.errors import InputError
 
+pytestmark = pytest.mark.numeric
+
 
 def answers(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """A network that is too sure: what it calls 0.9 is right in 0.81 of the cases."""

@@ -58,7 +58,7 @@ def test_every_field_must_be_there(name: str) -> None:
         ({"name": ""}, "name is ''"),
         ({"architecture": 3}, "architecture is 3; expected a text"),
         ({"git": 3}, "git is 3; expected a text or null"),
-        ({"sample_rate": 0}, "sample_rate is 0; expected a positive whole number"),
+        ({"sample_rate": 0}, "sample_rate is 0; expected a whole number from 1 to 1048576"),
         ({"sample_rate": 16000.5}, "sample_rate is 16000.5"),
         ({"dft": 1024}, "dft is 1024; expected at least the 2048 samples"),
         ({"seed": -1}, "seed is -1"),

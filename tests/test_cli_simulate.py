@@ -12,6 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+
 import soundfile
 import torch
 from typer.testing import CliRunner
@@ -73,7 +76,7 @@ def test_a_folder_that_is_partly_there_is_completed(banks: Path, tmp_path: Path)
     qkgcc(*command, "--count", 2)
     before = (tmp_path / "000001.flac").read_bytes()
     run = qkgcc(*command, "--count", 3)
-    assert "1 recordings rendered, 2 were there already" in run.stdout
+    assert "1 recording rendered, 2 were there already" in run.stdout
     assert (tmp_path / "000001.flac").read_bytes() == before
     (tmp_path / "000001.flac").unlink()
     qkgcc(*command, "--count", 3)
@@ -125,12 +128,12 @@ def test_an_interrupted_run_stops_at_once_with_a_row_for_every_file_and_goes_on(
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while len(list((tmp_path / "rooms").glob("0*.flac"))) < 3:
             assert time.monotonic() < deadline
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=10)
+        _, said = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode == 130
@@ -138,7 +141,7 @@ def test_an_interrupted_run_stops_at_once_with_a_row_for_every_file_and_goes_on(
     files = sorted(path.name for path in (tmp_path / "rooms").glob("*.flac"))
     assert [row["file"] for row in truth(tmp_path / "rooms")] == files
     run = qkgcc(*command, "--count", len(files) + 1, cwd=tmp_path)
-    assert f"1 recordings rendered, {len(files)} were there already" in run.stdout
+    assert f"1 recording rendered, {len(files)} were there already" in run.stdout
     assert len(truth(tmp_path / "rooms")) == len(files) + 1
 
 

@@ -143,10 +143,11 @@ def test_silent_clips_are_left_out_and_a_set_of_them_makes_no_bank(tmp_path: Pat
     assert not list(tmp_path.glob("*empty*"))
 
 
+@pytest.mark.needs("numba")
 def test_a_damaged_source_file_stops_the_build_and_is_named(tmp_path: Path) -> None:
     make_clips(tmp_path / "music" / "made", {"a.wav": 3.0, "b.wav": 3.0})
     (tmp_path / "music" / "made" / "b.wav").write_bytes(b"RIFF")
-    with pytest.raises(InputError, match=r"b\.wav cannot be read as audio"):
+    with pytest.raises(InputError, match=r"b\.wav is truncated"):
         build("music", tmp_path, tmp_path / "bank")
     assert not list(tmp_path.glob("*bank*"))
 

@@ -3,6 +3,9 @@
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 from typer.testing import CliRunner
 

@@ -151,13 +151,13 @@ def test_the_root_is_the_option_or_the_variable(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("QKGCC_DATA", str(tmp_path))
     assert corpora.data_root(None) == tmp_path
     assert corpora.data_root(tmp_path.parent) == tmp_path.parent
-    with pytest.raises(InputError, match=r"nowhere \(--data\) does not exist"):
+    with pytest.raises(InputError, match="nowhere does not exist"):
         corpora.data_root(tmp_path / "nowhere")
     monkeypatch.setenv("QKGCC_DATA", str(tmp_path / "gone"))
     with pytest.raises(InputError, match=r"gone \(\$QKGCC_DATA\) does not exist"):
         corpora.data_root(None)
     monkeypatch.delenv("QKGCC_DATA")
-    with pytest.raises(InputError, match=r"--data, or set the variable QKGCC_DATA.*qkgcc data download"):
+    with pytest.raises(InputError, match=r"Give their folder, or set the variable QKGCC_DATA.*qkgcc data download"):
         corpora.data_root(None)
 
 

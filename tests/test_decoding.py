@@ -23,6 +23,8 @@ from qkgcc.decoding import (
 )
 from qkgcc.errors import InputError
 
+pytestmark = pytest.mark.numeric
+
 DELAYS = np.arange(-23.0, 24.0)
 
 

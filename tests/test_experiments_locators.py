@@ -9,6 +9,8 @@ from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.experiments.array_scoring import azimuth_distances, errors, space_distances
 from qkgcc.experiments.locators import Directions, LeastSquares, Locator, Positions, Pyroom, blocks, ours, peers
 
+pytestmark = [pytest.mark.numeric, pytest.mark.needs("pyroomacoustics")]
+
 RATE = 16000
 
 

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+
 from typer.testing import CliRunner
 
 from qkgcc.arrays import DirectionEstimator, Geometry, array

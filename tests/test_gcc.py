@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qkgcc import InputError, gcc
 from qkgcc.peaks import INTERPOLATIONS
 from signals import delayed_noise, grid
+
+pytestmark = pytest.mark.numeric
 
 RATES = (8000, 16000, 44100, 48000)
 SYMMETRIC = [w for w in gcc.WEIGHTINGS if w != "roth"]
@@ -84,6 +85,7 @@ def test_shifting_one_channel_moves_the_estimate_by_that_shift(first: int, shift
 
 @pytest.mark.parametrize("weighting", gcc.WEIGHTINGS)
 def test_torch_and_numpy_give_the_same_curve(weighting: str) -> None:
+    torch = pytest.importorskip("torch")
     frames = delayed_noise(np.linspace(-20, 20, 40), 2048, snr=5)
     tensor = torch.from_numpy(frames)
     options = {"max_lag": 23, "band": (300.0, 6000.0), "sample_rate": 16000}
@@ -99,6 +101,7 @@ def test_torch_and_numpy_give_the_same_curve(weighting: str) -> None:
 
 
 def test_a_curve_of_torch_tensors_has_a_gradient() -> None:
+    torch = pytest.importorskip("torch")
     frames = torch.from_numpy(delayed_noise(3, 512)).requires_grad_()
     gcc.gcc(frames, "phat", max_lag=10)[0, 13].backward()
     assert frames.grad is not None
@@ -128,6 +131,7 @@ def test_curves_lie_between_minus_one_and_one_and_reach_one_for_a_clean_copy(wei
 
 @pytest.mark.parametrize("weighting", ["phat", "scot", "ml"])
 def test_a_silent_frame_does_not_spoil_the_gradient_of_a_batch(weighting: str) -> None:
+    torch = pytest.importorskip("torch")
     frames = torch.from_numpy(delayed_noise([3, 3], 512))
     frames[1] = 0
     frames.requires_grad_()

@@ -11,19 +11,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 from torch import nn
 
 from networks import steered_card
 from qkgcc import DelayEstimator
 from qkgcc.errors import InputError
-from qkgcc.inference import files, kernel, plain
-from qkgcc.inference.folding import fold_published
+from qkgcc.inference import files, kernel
 from qkgcc.inference.published import PublishedModel
-from qkgcc.inference.shape import Shape
 from qkgcc.methods import WEIGHTS
 from qkgcc.models import checkpoint
 from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
+from rounding import assert_rounded
+
+pytestmark = pytest.mark.numeric
 
 OPTIONS = QKGCCOptions(frame=64, dft=128, max_delay=3, width=12, heads=3, radius=2, channels=7, hidden=10)
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -61,37 +65,32 @@ def saved(options: QKGCCOptions, folder: Path) -> tuple[QKGCC, Path]:
 def test_logits_are_those_of_torch(changes: dict[str, Any], compiled: bool, tmp_path: Path) -> None:
     options = replace(OPTIONS, **changes)
     model, path = saved(options, tmp_path)
-    light = PublishedModel.load(path, compiled=compiled)
+    exact, light = copy.deepcopy(model).double(), PublishedModel.load(path, compiled=compiled)
     for bins in (None, np.arange(options.bins) <= options.bins // 2, np.zeros(options.bins, dtype=bool)):
         with torch.no_grad():
-            expected = model(torch.from_numpy(FRAMES), None if bins is None else torch.from_numpy(bins)).numpy()
-        found = light.logits(FRAMES, bins, np.array(options.delays))
-        np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
+            expected = exact(torch.from_numpy(FRAMES).double(), None if bins is None else torch.from_numpy(bins))
+        assert_rounded(light.logits(FRAMES, bins, np.array(options.delays)), expected, 128)
     some = light.logits(FRAMES, None, np.array([-1.0, 0, 1]))
     np.testing.assert_array_equal(some, light.logits(FRAMES, None, np.array(options.delays))[:, 2:5])
 
 
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
-def test_the_tables_are_exact(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_numpy_in_float64_is_the_unfolded_network_in_float64(changes: dict[str, Any], tmp_path: Path) -> None:
     options = replace(OPTIONS, **changes)
     model, path = saved(options, tmp_path)
-    card, arrays = files.read(path)
-    shape, frames = Shape.of_card(card), FRAMES.astype(np.float64)
     with torch.no_grad():
-        expected = model.double()(torch.from_numpy(frames)).numpy()
-    folded = fold_published(shape, arrays, np.float64)
-    means = plain.published_means(shape, folded, np.fft.rfft(frames, n=options.dft)[:, None], np.ones(options.bins))
-    found = np.stack([plain.classes(folded, one) for one in means])
+        expected = model.double()(torch.from_numpy(FRAMES).double()).numpy()
+    found = PublishedModel.load(path, dtype=np.float64).logits(FRAMES, None, np.array(options.delays))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10 * max(1, np.abs(expected).max()))
 
 
 @pytest.mark.parametrize("entry", kernel.entries())
-def test_every_instruction_set_says_the_same(entry: str, tmp_path: Path) -> None:
+def test_every_instruction_set_is_exact(entry: str, tmp_path: Path) -> None:
     _, path = saved(OPTIONS, tmp_path)
     model, delays = PublishedModel.load(path, compiled=True), np.array(OPTIONS.delays)
-    expected = model.logits(FRAMES, None, delays)
     model._kernel = kernel.PublishedKernel(model._shape, model._folded, entry)
-    np.testing.assert_allclose(model.logits(FRAMES, None, delays), expected, atol=2e-5 * np.abs(expected).max())
+    expected = PublishedModel.load(path, dtype=np.float64).logits(FRAMES, None, delays)
+    assert_rounded(model.logits(FRAMES, None, delays), expected, 128)
 
 
 @RUNNERS
@@ -111,9 +110,8 @@ def test_longer_kernels_are_left_to_numpy(tmp_path: Path) -> None:
     options = replace(OPTIONS, kernel=7)
     model, path = saved(options, tmp_path)
     with torch.no_grad():
-        expected = model(torch.from_numpy(FRAMES)).numpy()
-    found = PublishedModel.load(path).logits(FRAMES, None, np.array(options.delays))
-    np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
+        expected = model.double()(torch.from_numpy(FRAMES).double())
+    assert_rounded(PublishedModel.load(path).logits(FRAMES, None, np.array(options.delays)), expected, 128)
     with pytest.raises(InputError, match="the compiled kernel has no room"):
         PublishedModel.load(path, compiled=True)
 

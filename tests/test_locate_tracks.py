@@ -19,6 +19,8 @@ from qkgcc.arrays.directions.grids import unit_vectors
 from qkgcc.cli import app
 from qkgcc.errors import InputError
 
+pytestmark = pytest.mark.numeric
+
 RATE, SECONDS = 16000, 1.5
 TURNS = (60.0, -100.0, 60.0)
 NAME = "circular:6:0.05"
@@ -167,6 +169,7 @@ def test_every_moment_is_in_csv_and_json(recording: Path) -> None:
     assert [one["elevation"] for one in answer["segments"]] == [None] * 3
 
 
+@pytest.mark.needs("matplotlib")
 def test_the_table_and_the_picture_show_tracks(recording: Path, tmp_path: Path) -> None:
     picture = tmp_path / "tracks.png"
     shown = run(recording, "--track", "--plot", str(picture))

@@ -1,6 +1,9 @@
 """The two counts of operations: the papers' and an honest one."""
 
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 from torch import Tensor, nn
 

@@ -7,6 +7,9 @@ import sys
 from dataclasses import replace
 
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 from torch import Tensor
 
@@ -16,6 +19,9 @@ from qkgcc.models.folding_cpu import BandedProduct
 from qkgcc.models.frontend import tokens
 from qkgcc.models.matching import center_symmetric_antisymmetric
 from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
+from rounding import assert_rounded
+
+pytestmark = pytest.mark.numeric
 
 SMALL = QKGCCOptions(frame=64, dft=128, max_delay=3, width=12, heads=3, radius=2, channels=6, kernel=3, hidden=10)
 
@@ -146,9 +152,10 @@ def test_float32_keeps_its_digits_from_soft_to_loud(bias: str) -> None:
     with torch.no_grad():
         expected = exact(frames.double())
         found = folded_copy(exact).float()(frames)
-    assert_equal(found.double(), expected, 1e-5)
+    assert_rounded(found, expected, 4096)
     # As the centre of the distribution matters for a softmax, not its size: the differences between classes too.
-    assert_equal((found - found.mean(-1, keepdim=True)).double(), expected - expected.mean(-1, keepdim=True), 1e-4)
+    apart = expected - expected.mean(-1, keepdim=True)
+    assert_rounded(found - found.mean(-1, keepdim=True), apart, 4096)
 
 
 def test_float32_gradients_are_those_of_float64() -> None:
@@ -298,18 +305,18 @@ def test_a_cpu_trains_by_the_same_function(batch: int, radius: int, terms: int, 
     single = [x.detach().float().requires_grad_() for x in exact]
     expected = plain_banded_product(*exact, split, torch.float64)
     found = BandedProduct.apply(*single, split)
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+    assert_rounded(found, expected, terms)
     gradient = torch.randn_like(expected)
     wanted = torch.autograd.grad(expected, exact, gradient)
     for one, other in zip(torch.autograd.grad(found, single, gradient.float()), wanted, strict=True):
-        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-4)
+        assert_rounded(one, other, batch * heads * bins)
 
 
 def test_threads_of_a_cpu_share_a_batch() -> None:
     """Each part's rows to the bit; the sums of the table are those of all parts."""
     torch.manual_seed(0)
     shapes = [(5, 2, 4, 20), (5, 2, 4, 20), (5, 2, 4, 20), (5, 2, 20), (2, 5, 20)]
-    given = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    given = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
     threads, results = torch.get_num_threads(), []
     try:
         for count in (1, 3, 8):

@@ -1,9 +1,14 @@
 """Transforms of real signals give what torch's do, gradients too."""
 
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 
 from qkgcc.models.fourier import inverse_at_lags, spectrum
+
+pytestmark = pytest.mark.numeric
 
 
 @pytest.mark.parametrize(("length", "dft"), [(16, 16), (16, 32), (15, 15), (9, 21)])

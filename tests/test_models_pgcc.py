@@ -6,6 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +18,8 @@ from qkgcc.models.checkpoint import load, save
 from qkgcc.models.cost import honest_flops, paper_flops, parameters
 from qkgcc.models.pgcc import PGCC, PGCCOptions, correlation_image
 from signals import delayed_noise
+
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 SMALL = PGCCOptions(frame=64, dft=128, max_delay=6, channels=2, hidden=12)
 
@@ -80,9 +85,9 @@ def test_silence_gives_finite_logits_and_gradients() -> None:
 
 def test_half_precision_around_it_leaves_the_image_in_float32() -> None:
     with torch.autocast("cpu", torch.bfloat16):
-        image = correlation_image(frames_of(), 128, 6)
-        logits = network()(frames_of())
-    assert torch.equal(image, correlation_image(frames_of(), 128, 6))
+        image = correlation_image(frames_of().float(), 128, 6)
+        logits = network().float()(frames_of().float())
+    assert torch.equal(image, correlation_image(frames_of().float(), 128, 6))
     assert logits.dtype == torch.bfloat16  # the layers did take it
 
 
@@ -140,7 +145,7 @@ def test_a_checkpoint_gives_the_same_logits(tmp_path: Path, dtype: torch.dtype) 
 def test_a_small_network_learns_the_delays_of_white_noise() -> None:
     torch.manual_seed(0)
     options = dataclasses.replace(SMALL, max_delay=5, channels=4)
-    model = PGCC(options)
+    model = PGCC(options).float()
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     rng = np.random.default_rng(0)
     for step in range(60):

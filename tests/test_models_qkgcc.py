@@ -4,6 +4,9 @@ import dataclasses
 import json
 
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 from torch import Tensor, nn
 
@@ -17,6 +20,8 @@ from qkgcc.models.matching import (
     norm_product_and_cosine,
 )
 from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
+
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 SMALL = QKGCCOptions(frame=32, dft=64, max_delay=3, width=8, heads=2, radius=2, channels=6, kernel=3, hidden=10)
 

@@ -3,11 +3,15 @@
 import copy
 import dataclasses
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 from torch import Tensor, nn
 
@@ -20,6 +24,9 @@ from qkgcc.models.matching import center_symmetric_antisymmetric
 from qkgcc.models.qkgcc import QKGCC
 from qkgcc.models.steered import Steered, SteeredOptions, Steering, steering_table
 from qkgcc.models.surroundings import Separable, shifted_sum
+from rounding import assert_rounded
+
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 SMALL = SteeredOptions(
     frame=64,
@@ -487,6 +494,7 @@ def test_impossible_options_are_refused(change: dict[str, Any], message: str) ->
 
 @pytest.mark.parametrize("step", [1.0, 0.5])
 def test_a_checkpoint_gives_back_the_same_network(tmp_path: Path, step: float) -> None:
+    torch.set_default_dtype(torch.float32)  # what a checkpoint holds
     o = replace(CHEAP, step=step)
     model = network(o, torch.float32)
     card = Card(
@@ -553,14 +561,17 @@ def test_the_network_is_one_graph_with_the_same_gradients(options: SteeredOption
 
 # Inductor warns that it leaves the spectrum, which is complex, to torch, and that torch.jit, which it uses, is old.
 @pytest.mark.filterwarnings("ignore")
-def test_the_compiled_network_has_the_same_loss() -> None:
-    model = network(CHEAP, torch.float32)
+@pytest.mark.skipif(
+    os.environ.get("ATEN_CPU_CAPABILITY") == "avx2",
+    reason="torch's compiler makes NaN of this network in AVX2; a training notices, and asks for compile = false",
+)
+def test_the_compiled_network_has_the_same_logits() -> None:
+    model = network(CHEAP)
     model.folded = True
-    frames = frames_of(CHEAP, 4, torch.float32)
-    compiled = torch.compile(model, fullgraph=True)
     with torch.no_grad():
-        found, expected = (nn.functional.cross_entropy(f(frames), torch.arange(4)) for f in (compiled, model))
-    torch.testing.assert_close(found, expected)
+        exact = model(frames_of(CHEAP, 4))
+        found = torch.compile(model.float(), fullgraph=True)(frames_of(CHEAP, 4, torch.float32))
+    assert_rounded(found, exact, 2 * CHEAP.frame)
 
 
 @VARIANTS

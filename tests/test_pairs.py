@@ -12,6 +12,8 @@ from qkgcc import estimate as estimating
 from qkgcc.audio import Recording, open_audio
 from qkgcc.soundfiles import SoundFile
 
+pytestmark = pytest.mark.numeric
+
 PUBLISHED = Path(__file__).parents[1] / "checkpoints" / "qkgcc-0.safetensors"
 ALL = list(itertools.combinations(range(4), 2))
 
@@ -94,7 +96,7 @@ def test_so_many_curves_at_a_time_as_memory_has_room_for(tmp_path: Path, monkeyp
 
 def test_a_pair_that_is_not_there_is_said_before_the_work(tmp_path: Path) -> None:
     given = recording(tmp_path, 16000)
-    with pytest.raises(InputError, match="there is no channel 7"):
+    with pytest.raises(InputError, match="has channels 0 to 3, not 7"):
         next(DelayEstimator("phat").of_pairs(given, [(0, 1), (0, 7)]))
-    with pytest.raises(InputError, match="two different ones"):
+    with pytest.raises(InputError, match="every channel once"):
         next(DelayEstimator("phat").of_pairs(given, [(1, 1)]))

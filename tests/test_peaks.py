@@ -3,6 +3,8 @@ import pytest
 
 from qkgcc.peaks import find_peak
 
+pytestmark = pytest.mark.numeric
+
 
 def sinc_correlation(delay: float, length: int = 4096) -> np.ndarray:
     """A correlation that is exactly known between its samples: a white spectrum with one delay."""

@@ -5,6 +5,8 @@ import pytest
 
 from qkgcc import DelayEstimator, InputError, samples
 
+pytestmark = pytest.mark.needs("matplotlib")
+
 
 def test_the_picture_shows_delay_truth_and_confidence(tmp_path: Path) -> None:
     name = "talkers-2ch"
@@ -33,6 +35,8 @@ def test_an_unwritable_place_is_said(tmp_path: Path) -> None:
     answer = DelayEstimator("phat")(samples.path("talkers-2ch"), end=1.0)
     with pytest.raises(InputError, match="does not exist"):
         answer.plot(tmp_path / "no" / "a.png")
+    with pytest.raises(InputError, match=r"cannot write .*xxx\.png: File name too long"):
+        answer.plot(tmp_path / f"{300 * 'x'}.png")
 
 
 def test_the_panel_at_the_side_has_its_peak_at_the_delay_of_the_whole() -> None:

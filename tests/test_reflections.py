@@ -12,6 +12,8 @@ from qkgcc.arrays.tracks.tracker import Tracker
 from qkgcc.simulate.render import render
 from qkgcc.simulate.scenes import Scene, Source
 
+pytestmark = pytest.mark.numeric
+
 RATE = 16000
 
 
@@ -90,6 +92,7 @@ def in_a_room(cone: float, seconds: int = 4) -> DirectionEstimate:
 
 
 @pytest.mark.parametrize("cone", [25.0, 30.0, 150.0])
+@pytest.mark.needs("numba")
 def test_one_talker_near_the_end_of_a_line_is_one(cone: float) -> None:
     answer = in_a_room(cone)
     (found,) = answer.directions

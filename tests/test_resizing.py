@@ -4,6 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 
 from networks import steered_card
@@ -11,6 +14,8 @@ from qkgcc.errors import InputError
 from qkgcc.experiments import resizing
 from qkgcc.models import checkpoint
 from qkgcc.models.steered import Steered, SteeredOptions
+
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 OPTIONS = SteeredOptions(
     frame=512, dft=128, window=128, max_delay=8, positions=9, width=16, channels=6, maps=4, delay_channels=5, blocks=1,
@@ -90,6 +95,7 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 def test_the_command_writes_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_default_dtype(torch.float32)  # what a checkpoint holds
     large = network(replace(OPTIONS, frame=2048))
     card = steered_card(options=vars(large.options), frame=2048, dft=128, delays=large.options.delays)
     checkpoint.save(large, tmp_path / "large.safetensors", card)

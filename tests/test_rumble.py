@@ -7,6 +7,8 @@ from qkgcc.methods import PRETRAINED
 from qkgcc.rumble import without_rumble
 from signals import delayed_noise
 
+pytestmark = pytest.mark.numeric
+
 RATE, FRAME = 16000, 2048
 
 

@@ -99,6 +99,7 @@ def test_a_talker_speaks_when_the_chain_says() -> None:
 
 
 @pytest.mark.parametrize("index", [0, 6, 12, 7])
+@pytest.mark.needs("numba")
 def test_what_is_heard_comes_from_the_true_place(index: int) -> None:
     """Delays of all pairs with the first microphone, in a dry room, against those that the truth gives."""
     drawn = array_scene(2, index, UTTERANCES)

@@ -1,7 +1,13 @@
 import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
 import torch
 
 from qkgcc.simulate.draws import normal, stream, uniform
+
+pytestmark = pytest.mark.numeric
 
 
 def test_a_draw_depends_on_its_name_seed_and_index_alone() -> None:

@@ -8,6 +8,9 @@ import sys
 import numpy as np
 import pytest
 
+pytest.importorskip("torch")
+
+
 from qkgcc import InputError
 from qkgcc.simulate import cpu, paper
 from qkgcc.simulate.engines import best_engine, responses
@@ -20,6 +23,8 @@ from qkgcc.simulate.rooms import (
     sabine_t60,
 )
 from qkgcc.simulate.scenes import Scene, Source
+
+pytestmark = pytest.mark.numeric
 
 RATE = 16000
 

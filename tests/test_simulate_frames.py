@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 
 from qkgcc.data.banks import Bank
@@ -11,6 +14,8 @@ from qkgcc.simulate.catalog import Catalog, lookup, whole_utterances
 from qkgcc.simulate.frames import Sources, paper_frames
 from qkgcc.simulate.render import render
 from test_data_corpora import make_librispeech
+
+pytestmark = pytest.mark.numeric
 
 SEED = 4
 INDICES = (0, 1, 2, 3)

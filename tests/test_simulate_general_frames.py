@@ -7,6 +7,9 @@ import sys
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 
 from qkgcc.data.packing import build
@@ -20,6 +23,8 @@ from qkgcc.simulate.general_sources import SAMPLE_RATE, SAMPLES, GeneralSources
 from qkgcc.simulate.law import GENERAL
 from qkgcc.simulate.render import _cut, delay_at, render
 from test_data_corpora import make_librispeech
+
+pytestmark = pytest.mark.numeric
 
 POOL = 6
 FRAME = 2048

@@ -1,5 +1,8 @@
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+
 import soundfile
 import torch
 
@@ -7,6 +10,8 @@ from qkgcc import samples
 from qkgcc.simulate import cpu, paper
 from qkgcc.simulate.mixing import add_white_noise, convolve, heard_frames, level_of_convolved
 from qkgcc.simulate.rooms import response_length, sabine
+
+pytestmark = pytest.mark.numeric
 
 
 def test_heard_frames_are_cut_out_of_the_whole_convolution() -> None:

@@ -2,11 +2,17 @@
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 
 from qkgcc.errors import InputError
 from qkgcc.simulate.draws import stream
 from qkgcc.simulate.noise import coloured, diffuse, diffuse_coherence, white
+from rounding import assert_rounded
+
+pytestmark = pytest.mark.numeric
 
 RATE = 16000
 SEGMENT = 512
@@ -92,12 +98,11 @@ def test_torch_makes_the_same_noise() -> None:
     keys = np.array([[stream(f"{b}/{m}", 1) for m in range(2)] for b in range(3)])
     positions = np.random.default_rng(0).uniform(0, 2, (3, 2, 3))
     first, slopes = np.arange(3), np.array([-6.0, 0.0, 3.0])
-    expected = diffuse(coloured(white(keys, first, 2048), slopes, RATE), positions, RATE)
+    expected = diffuse(coloured(white(keys, first, 2048).astype(np.float64), slopes, RATE), positions, RATE)
     tensor = torch.from_numpy
     noise = coloured(white(tensor(keys), tensor(first), 2048), tensor(slopes).float(), RATE)
     result = diffuse(noise, tensor(positions), RATE)
-    assert result.dtype == torch.float32
-    np.testing.assert_allclose(result.numpy(), expected, atol=1e-4)
+    assert_rounded(result, expected, 2048)
 
 
 def test_sixteen_microphones_in_one_place_hear_one_noise() -> None:

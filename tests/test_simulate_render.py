@@ -16,6 +16,8 @@ from qkgcc.simulate.law import GENERAL
 from qkgcc.simulate.render import EARLY, LATE_STEP, _along, _thinned, delay_at, render
 from qkgcc.simulate.scenes import Scene, Source
 
+pytestmark = [pytest.mark.numeric, pytest.mark.needs("numba")]
+
 RATE = 16000
 SAMPLES = 2 * RATE
 SECONDS = 2.0

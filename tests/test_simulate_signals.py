@@ -12,6 +12,8 @@ from qkgcc.errors import InputError
 from qkgcc.simulate.catalog import Catalog, lookup
 from qkgcc.simulate.signals import SYNTHESES, is_synthetic, synthetic
 
+pytestmark = pytest.mark.numeric
+
 RATE = 16000
 KINDS = tuple(SYNTHESES)
 

@@ -18,6 +18,8 @@ from qkgcc.arrays.tracks.smoothing import Trajectory, smooth
 from qkgcc.arrays.tracks.tracker import Track, Tracker
 from qkgcc.errors import InputError
 
+pytestmark = pytest.mark.numeric
+
 HOP = 0.064
 Path = Callable[[float], float]
 
@@ -392,7 +394,7 @@ def test_who_speaks_before_or_after_another_is_followed_beside_a_single_one() ->
 
 
 def test_less_than_one_track_is_an_error() -> None:
-    with pytest.raises(InputError, match="at most 0 tracks; expected 1 or more"):
+    with pytest.raises(InputError, match="most is 0; expected a whole number, at least 1"):
         Tracker(circle(), HOP, most=0)
 
 
@@ -616,9 +618,9 @@ def test_a_frame_costs_well_under_a_millisecond() -> None:
     tracker = Tracker(grid, HOP)
     costs = []
     for t, weights in given:
-        begun = time.perf_counter()
+        begun = time.thread_time()
         tracker.update(t, weights)
-        costs.append(time.perf_counter() - begun)
+        costs.append(time.thread_time() - begun)
     assert np.median(costs) < 1e-3
 
 
@@ -720,7 +722,7 @@ def test_a_grid_that_is_none(grid: np.ndarray, message: str) -> None:
         ({"seconds_per_frame": 0.0}, "seconds_per_frame"),
         ({"seconds_per_frame": HOP, "frame_seconds": np.nan}, "frame_seconds"),
         ({"seconds_per_frame": HOP, "error": 0.0}, "0.1 to 45"),
-        ({"seconds_per_frame": HOP, "sharpness": 0.0}, "exponent"),
+        ({"seconds_per_frame": HOP, "sharpness": 0.0}, "0.1 to 100"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, float], message: str) -> None:
@@ -731,8 +733,8 @@ def test_settings_that_cannot_be(settings: dict[str, float], message: str) -> No
 @pytest.mark.parametrize(
     ("t", "weights", "reliability", "message"),
     [
-        (0.0, np.ones(180), 1.0, "times that rise"),
-        (np.nan, np.ones(180), 1.0, "times that rise"),
+        (0.0, np.ones(180), 1.0, "expected later times"),
+        (np.nan, np.ones(180), 1.0, "time of a frame is nan"),
         (1.0, np.ones(90), 1.0, "one each"),
         (1.0, np.zeros(180), 1.0, "not all 0"),
         (1.0, np.arange(180) - 1.0, 1.0, "0 or more"),
@@ -754,7 +756,7 @@ def test_a_frame_that_cannot_be_is_an_error_and_changes_nothing(
 def test_motion_and_segments_check_what_they_are_given() -> None:
     with pytest.raises(InputError, match="degrees a second"):
         Motion(speed=0)
-    with pytest.raises(InputError, match="seconds"):
+    with pytest.raises(InputError, match="remembered is -1 s"):
         Motion(memory=-1)
     with pytest.raises(InputError, match="90"):
         Motion(widest=200)

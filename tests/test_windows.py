@@ -5,6 +5,8 @@ import pytest
 
 from qkgcc import windows
 
+pytestmark = pytest.mark.numeric
+
 
 @pytest.mark.parametrize(("frame", "expected"), [(64, 3), (63, 3), (49, 3), (48, 2), (33, 2), (32, 1), (5, 1)])
 def test_as_many_windows_as_cover_the_frame(frame: int, expected: int) -> None:

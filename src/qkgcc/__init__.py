@@ -6,17 +6,21 @@
 True
 """
 
-from importlib.metadata import version
+from importlib import import_module
 
-from qkgcc import samples
-from qkgcc.audio import Recording, open_audio
-from qkgcc.errors import InputError, MissingExtraError
-from qkgcc.estimate import DelayEstimator
-from qkgcc.methods import METHODS
-from qkgcc.results import DelayEstimate, DelaySummary
-from qkgcc.stream import DelayStream
+TYPE_CHECKING = False  # as type checkers know it: importing `typing` takes time in which Ctrl-C is a traceback
+if TYPE_CHECKING:
+    from typing import Any
 
-__version__ = version("qkgcc")
+    from qkgcc import samples
+    from qkgcc.audio import Recording, open_audio
+    from qkgcc.errors import InputError, MissingExtraError
+    from qkgcc.estimate import DelayEstimator
+    from qkgcc.methods import METHODS
+    from qkgcc.results import DelayEstimate, DelaySummary
+    from qkgcc.stream import DelayStream
+
+    __version__: str
 
 __all__ = [
     "METHODS",
@@ -30,3 +34,33 @@ __all__ = [
     "open_audio",
     "samples",
 ]
+
+_MODULES = {
+    "METHODS": "methods",
+    "DelayEstimate": "results",
+    "DelayEstimator": "estimate",
+    "DelayStream": "stream",
+    "DelaySummary": "results",
+    "InputError": "errors",
+    "MissingExtraError": "errors",
+    "Recording": "audio",
+    "open_audio": "audio",
+}
+
+
+def __getattr__(name: str) -> "Any":
+    """Names are imported when they are asked for: the command line has to catch Ctrl-C before NumPy is imported."""
+    if name in _MODULES:
+        value = getattr(import_module(f"qkgcc.{_MODULES[name]}"), name)
+    elif name == "samples":
+        value = import_module("qkgcc.samples")
+    elif name == "__version__":
+        value = import_module("importlib.metadata").version("qkgcc")
+    else:
+        raise AttributeError(f"module 'qkgcc' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})

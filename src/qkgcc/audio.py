@@ -7,6 +7,7 @@ to them is a chain of generators over blocks:
 """
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,13 +16,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.errors import InputError
+from qkgcc.checks import as_numpy, check_indices, check_number, given, plain
+from qkgcc.errors import InputError, counted
 from qkgcc.soundfiles import BLOCK_SECONDS, SoundFile
 
 _BATCH_SAMPLES = 1 << 18
 _FILTER = 160  # samples of the lower rate that soxr's filter reaches to either side (measured: 1e-15 is left)
 _SEGMENT = 0.05  # seconds that are resampled at once, or the period of both rates where that is longer
 
+_LONGEST = 1e9  # seconds into a recording
 LARGEST = 1e12
 """Of a sample. Full scale is 1, and 32-bit numbers that nobody has scaled are 2e9: what is larger was never sound, and
 its squares and sums may overflow."""
@@ -41,6 +44,8 @@ class Recording:
     channels: tuple[int, ...]
     """Which channels of the file these are."""
     _read: Callable[[], Iterator[Samples]]
+    picked_from: int | None = None
+    """How many channels the file has, where these are picked out of them."""
 
     @property
     def duration(self) -> float:
@@ -61,11 +66,11 @@ class Recording:
 
     def pick(self, channels: Sequence[int], mono: str | None = None) -> "Recording":
         """Some of the channels, in the order given; `mono` is for `check_channels`."""
-        check_channels(self.name, len(self.channels), channels, TWO_FILES if mono is None else mono)
-        index = list(channels)
+        index = check_channels(self.name, len(self.channels), channels, TWO_FILES if mono is None else mono)
         return replace(
             self,
             channels=tuple(self.channels[i] for i in index),
+            picked_from=self.picked_from or len(self.channels),
             _read=lambda: (block[index] for block in self._read()),
         )
 
@@ -85,12 +90,14 @@ def open_audio(
         start, end: seconds of the part to keep.
         other: a second, mono recording that becomes the second channel (two recorders); `source` is mono too.
     """
+    if isinstance(source, Recording):
+        raise InputError(f"{source.name} is open already: pick channels of it, or give it to an estimator")
     if other is not None:
-        if not all(isinstance(one, (str, Path)) or hasattr(one, "read") for one in (source, other)):
+        if not (_is_file(source) and _is_file(other)):
             raise InputError("`other` joins two mono files; stack two arrays instead: np.stack([first, second])")
         return _two_recorders(source, other, start, end)
-    if isinstance(source, (str, Path)) or hasattr(source, "read"):
-        file = SoundFile(source)
+    if _is_file(source):
+        file = SoundFile(Path(source) if isinstance(source, os.PathLike) else source)
         if sample_rate is not None and check_rate(sample_rate) != file.sample_rate:
             raise InputError(f"{file.name} is recorded at {file.sample_rate} Hz, not {sample_rate}: leave the rate out")
         check_rate(file.sample_rate, file.name)
@@ -103,10 +110,10 @@ def open_audio(
             tuple(range(file.channels)),
             lambda: file.blocks(first, last),
         )
-    if sample_rate is None:
-        raise InputError("an array needs its sample rate: estimator(x, sample_rate=16000)")
-    sample_rate = check_rate(sample_rate)
     samples = _checked_array(source)
+    if sample_rate is None:
+        raise InputError("an array needs its sample rate, such as sample_rate=16000")
+    sample_rate = check_rate(sample_rate)
     first, last = _part("the array", samples.shape[1], sample_rate, start, end)
     size = BLOCK_SECONDS * sample_rate
     return Recording(
@@ -119,24 +126,43 @@ def open_audio(
     )
 
 
-TWO_FILES = "two mono recordings: give the second with --with"
-"""What to do with a mono recording, where there is that option."""
+def as_recording(source: Any) -> Recording:
+    """A `Recording` as it is, or the one that a path names."""
+    return source if isinstance(source, Recording) else open_audio(source)
 
 
-def check_channels(name: str, count: int, channels: Sequence[int], mono: str = TWO_FILES) -> None:
-    """Whether these can be picked out of so many.
+TWO_FILES = "two recorders: give both mono recordings together"
+"""What to do with a mono recording, where two can be given."""
+
+
+def check_channels(name: str, count: int, channels: Sequence[int], mono: str = TWO_FILES) -> list[int]:
+    """The numbers of channels that can be picked out of so many.
 
     Args:
         mono: what to do if there is one channel only.
     """
-    if count == 1 and len(channels) > 1:
-        needed = "a delay needs 2" if len(channels) == 2 else f"{len(channels)} are needed"
+    chosen = check_indices("channels", channels, "(0, 1)")
+    if not chosen:
+        raise InputError(f"no channel of {name} is chosen; expected their numbers, such as (0, 1)")
+    if count == 1 and len(chosen) > 1:
+        needed = "a delay needs 2" if len(chosen) == 2 else f"{len(chosen)} are needed"
         raise InputError(f"{name} has 1 channel; {needed} ({mono})")
-    for channel in channels:
+    for channel in chosen:
         if not 0 <= channel < count:
-            raise InputError(f"{name} has channels 0 to {count - 1}; there is no channel {channel}")
-    if len(set(channels)) != len(channels):
-        raise InputError(f"channels {' '.join(map(str, channels))}: a delay needs two different ones")
+            raise InputError(f"{name} has channels 0 to {count - 1}, not {given(channel)}")
+    if len(set(chosen)) != len(chosen):
+        raise InputError(f"channels {' '.join(map(str, chosen))}: every channel once")
+    return list(chosen)
+
+
+def check_long_enough(recording: Recording, frame: int, rate: int) -> None:
+    """An `InputError` for a recording that is shorter than a frame of so many samples at a method's rate."""
+    needed = -(-frame * recording.sample_rate // rate)
+    if recording.samples < needed:
+        raise InputError(
+            f"{recording.name} has {counted(recording.samples, 'sample')}, less than a frame ({needed} samples, "
+            f"{frame / rate:g} s): give a longer recording or a shorter frame"
+        )
 
 
 def check_samples(block: Samples, name: str, channels: Sequence[int], sample_rate: int, start: float) -> None:
@@ -252,18 +278,53 @@ def framed(blocks: Iterator[Samples], frame: int, hop: int, batch: int | None = 
         yield from framer.push(block, batch)
 
 
+def _is_file(source: Any) -> bool:
+    return isinstance(source, (str, os.PathLike)) or hasattr(source, "read")
+
+
+def read_array(array: Any) -> npt.NDArray[Any]:
+    """What `numpy.asarray` makes of it, or of a tensor."""
+    values = as_numpy(array)
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError of tensors of other libraries
+        lengths = (
+            [len(channel) for channel in array if hasattr(channel, "__len__")] if hasattr(array, "__iter__") else []
+        )
+        if len(set(lengths)) > 1:
+            raise InputError(
+                f"channels of unequal lengths ({', '.join(map(str, lengths))} samples): cut them to the same length"
+            ) from None
+        raise InputError(f"{given(array)} holds no samples; expected an array of shape (channels, samples)") from None
+
+
 def _checked_array(array: Any) -> Samples:
     """An array of shape (channels, samples) as floats."""
-    try:
-        samples = np.asarray(array)
-    except ValueError:  # a list of arrays of unequal lengths
-        lengths = ", ".join(str(len(channel)) for channel in array)
-        raise InputError(f"channels of unequal lengths ({lengths} samples): cut them to the same length") from None
+    samples = read_array(array)
     if samples.ndim != 2 or samples.dtype.kind not in "iuf":
-        raise InputError(f"expected an array of shape (channels, samples), got {samples.shape} of {samples.dtype}")
+        what = given(array) if samples.ndim == 0 else f"{samples.shape} of {samples.dtype}"
+        raise InputError(f"expected an array of shape (channels, samples) or the path of a recording, got {what}")
     if samples.shape[0] > samples.shape[1] > 0:
         raise InputError(f"expected (channels, samples), got {samples.shape}: transpose the array")
     return as_floats(samples)
+
+
+def read_block(block: Any, channels: int) -> npt.NDArray[Any]:
+    """A block of a stream in the byte order of this machine; an empty list is one without samples.
+
+    Shape: (channels, n)
+    """
+    given = read_array(block)
+    if given.shape == (0,):
+        given = given.reshape(channels, 0).astype(np.float32)
+    if given.ndim != 2 or given.shape[0] != channels:
+        hint = ": transpose it" if given.ndim == 2 and given.shape[1] == channels else ""
+        raise InputError(
+            f"a block of shape {given.shape}; a stream takes {channels} channels, shape ({channels}, samples){hint}"
+        )
+    if given.size and given.dtype.kind not in "iuf":
+        raise InputError(f"a block of {given.dtype}; a stream takes samples that are whole numbers or floats")
+    return given.astype(given.dtype.newbyteorder("="), copy=False)
 
 
 def as_floats(samples: npt.NDArray[Any]) -> Samples:
@@ -279,7 +340,8 @@ def as_floats(samples: npt.NDArray[Any]) -> Samples:
         return scaled.astype(np.float32)
     if samples.dtype in (np.float32, np.float64):
         return samples
-    with np.errstate(over="ignore"):  # what does not fit becomes an infinity, which is refused
+    # What does not fit becomes an infinity, and a signalling NaN a quiet one: both are refused.
+    with np.errstate(over="ignore", invalid="ignore"):
         return samples.astype(np.float32 if samples.dtype.itemsize <= 4 else np.float64)
 
 
@@ -288,7 +350,7 @@ def _two_recorders(one: Any, two: Any, start: float | None, end: float | None) -
     for recording in (first, second):
         if len(recording.channels) != 1:
             raise InputError(
-                f"{recording.name} has {len(recording.channels)} channels; two recorders are two mono files"
+                f"{recording.name} has {counted(len(recording.channels), 'channel')}; two recorders are two mono files"
             )
     if first.sample_rate != second.sample_rate:
         raise InputError(
@@ -297,8 +359,8 @@ def _two_recorders(one: Any, two: Any, start: float | None, end: float | None) -
     if first.samples != second.samples:
         shorter = min(first.duration, second.duration)
         raise InputError(
-            f"unequal lengths: {first.name} has {first.samples} samples, {second.name} {second.samples}; "
-            f"cut them to the part they share (--end {int(shorter * 1000) / 1000:g} would, if they began together)"
+            f"unequal lengths: {first.name} has {counted(first.samples, 'sample')}, {second.name} {second.samples}; "
+            f"cut them to the part they share (if they began together, an end at {int(shorter * 1000) / 1000:g} s does)"
         )
     return Recording(
         f"{first.name} + {second.name}",
@@ -313,26 +375,24 @@ def _two_recorders(one: Any, two: Any, start: float | None, end: float | None) -
 def _part(name: str, samples: int, rate: int, start: float | None, end: float | None) -> tuple[int, int]:
     if samples == 0:
         raise InputError(f"{name} holds no samples")
-    for second in (start, end):
-        if second is not None and not (np.isfinite(second) and second >= 0):
-            raise InputError(f"{name}: {second:g} s is no time in a recording; expected 0 or more")
-    first = 0 if start is None else round(start * rate)
-    last = samples if end is None else round(end * rate)
-    if last > samples:
-        raise InputError(f"{name} ends at {samples / rate:.3f} s; --end {end:g} lies behind it")
+    begin = 0.0 if start is None else check_number("start", start, 0, _LONGEST, "s")
+    stop = samples / rate if end is None else check_number("end", end, 0, _LONGEST, "s")
+    first, last = round(begin * rate), samples if end is None else round(stop * rate)
+    for what, second, sample in (("start", begin, first), ("end", stop, last)):
+        if sample > samples:
+            raise InputError(f"{what} {second:g} s is past the end of {name} ({samples / rate:.3f} s)")
     if not first < last:
-        raise InputError(f"{name}: nothing lies between {start or 0:g} s and {last / rate:g} s")
+        raise InputError(f"{name}: there is no sample from {begin:g} s to {stop:g} s")
     return first, last
 
 
 def check_rate(sample_rate: Any, name: str | None = None) -> int:
     """The rate as a whole number; of the file of that name."""
-    number = not isinstance(sample_rate, (str, bytes)) and np.ndim(sample_rate) == 0
-    try:
-        rate = int(sample_rate) if number else 0
-    except (TypeError, ValueError, OverflowError):
-        rate = 0
-    if not 1000 <= rate <= 768_000 or rate != sample_rate:
-        where, given = "" if name is None else f"{name}: ", f"{sample_rate} Hz" if number else repr(sample_rate)
-        raise InputError(f"{where}a sample rate of {given} is not usable; expected a whole number from 1000 to 768000")
-    return rate
+    rate = plain(sample_rate)
+    number = isinstance(rate, (int, float)) and not isinstance(rate, bool)
+    if not number or not 1000 <= rate <= 768_000 or rate != int(rate):
+        where, unit = "" if name is None else f"{name}: ", " Hz" if number else ""
+        raise InputError(
+            f"{where}a sample rate of {given(rate)}{unit} is not usable; expected a whole number from 1000 to 768000"
+        )
+    return int(rate)

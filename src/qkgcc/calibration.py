@@ -80,7 +80,9 @@ class Calibration:
         try:
             return cls(tuple(map(float, given["stated"])), tuple(map(float, given["right"])))
         except (KeyError, TypeError, ValueError):
-            raise InputError(f"the card's calibration is {given!r}; expected two lists, 'stated', 'right'") from None
+            raise InputError(
+                f"the card's calibration is {given!r:.80}; expected two lists, 'stated', 'right'"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -127,9 +129,9 @@ class Context:
         try:
             constant, own, favour, against = map(float, given["weights"])
         except (KeyError, TypeError, ValueError):
-            raise InputError(f"the card's calibration is {given!r}; expected four weights and a curve") from None
+            raise InputError(f"the card's calibration is {given!r:.80}; expected four weights and a curve") from None
         if not (np.isfinite(constant) and min(own, favour, against) >= 0):
-            raise InputError(f"the card's calibration has the weights {given['weights']!r}; none may be negative")
+            raise InputError(f"the card's calibration has the weights {given['weights']!r:.80}; none may be negative")
         return cls((constant, own, favour, against), curve)
 
 
@@ -175,7 +177,7 @@ class Curves:
                 for one in given
             ]
         except (KeyError, TypeError, ValueError):
-            raise InputError(f"the card's {KEY} is {given!r}; expected a list of 'rate' and 'alone'") from None
+            raise InputError(f"the card's {KEY} is {given!r:.80}; expected a list of 'rate' and 'alone'") from None
         if any(one.rate <= 0 for one in found):
             raise InputError(f"the card's {KEY} has the rates {[one.rate for one in found]}; expected positive ones")
         return tuple(sorted(found, key=lambda one: -one.rate))

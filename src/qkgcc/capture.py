@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.audio import check_rate, open_audio
-from qkgcc.errors import InputError, MissingExtraError
+from qkgcc.errors import InputError, MissingExtraError, counted
 
 BLOCK = 0.01
 """Seconds: what an answer waits for at most, after the last sample that it needs."""
@@ -158,8 +158,8 @@ class SoundCard(Source):
         most = int(found["max_input_channels"])
         if most < channels:
             raise InputError(
-                f"the sound card {found['name']} has {most} input channel{'s' if most != 1 else ''}, and {channels} "
-                "are needed: choose another (`qkgcc listen --devices`)"
+                f"the sound card {found['name']} has {counted(most, 'input channel')}, and {channels} are needed: "
+                "choose another (`qkgcc listen --devices`)"
             )
         rate = check_rate(int(found["default_samplerate"]) if sample_rate is None else sample_rate)
         super().__init__(f"the sound card {found['name']}", rate, channels, block, 1.0)
@@ -184,7 +184,7 @@ class SoundCard(Source):
             self.close()
             raise InputError(
                 f"{self.name} cannot be opened with {self.channels} channels at {self.sample_rate} Hz "
-                f"({_reason(error)}): another program may hold it, or it has other rates (--sample-rate)"
+                f"({_reason(error)}): another program may hold it, or it has other sample rates"
             ) from None
 
     def take(self, timeout: float) -> list[Block] | None:
@@ -243,8 +243,8 @@ class SoundCard(Source):
 
 
 NO_CARD = (
-    "there is no sound card to listen to: plug one in, or replay a recording with --from FILE (sound of other programs "
-    "comes in with `qkgcc estimate - --raw`)"
+    "there is no sound card to listen to: plug one in, or replay a recording with `qkgcc listen --from FILE` (sound of "
+    "other programs comes in with `qkgcc estimate - --raw`)"
 )
 
 
@@ -333,12 +333,13 @@ def portaudio() -> Any:
         import sounddevice
     except ImportError:
         raise MissingExtraError(
-            "sound cards need sounddevice: pip install 'qkgcc[live]' (or replay a recording with --from FILE)"
+            "sound cards need sounddevice: pip install 'qkgcc[live]' "
+            "(or replay a recording: `qkgcc listen --from FILE`)"
         ) from None
     except OSError as error:
         raise MissingExtraError(
             f"sounddevice does not find its library ({error}): install PortAudio, such as `apt install libportaudio2` "
-            "(or replay a recording with --from FILE)"
+            "(or replay a recording: `qkgcc listen --from FILE`)"
         ) from None
     return sounddevice
 

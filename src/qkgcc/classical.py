@@ -1,14 +1,22 @@
 """A classical weighting as a method of the estimator: frames -> spectra that add up -> curve, delay, confidence."""
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from qkgcc import gcc
-from qkgcc.confidence import coherence_confidence, coherence_cross, coherence_segments
+from qkgcc.confidence import (
+    TOLERANCE,
+    coherence_confidence,
+    coherence_cross,
+    coherence_segments,
+    limit_cap,
+    narrow_band_warning,
+)
+from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.decoding import Decoded
 from qkgcc.peaks import find_peak
 
@@ -16,6 +24,11 @@ TAPER = 0.03
 """Share of a frame that fades in and out, half of it at each end. Where a frame is cut, both channels have an edge at
 the same place: an event at delay 0 with all frequencies, which PHAT lets count as much as all else. What it is worth is
 in docs/general.md: `phat` against `gcc-phat`."""
+
+SURE = 0.45
+"""Confidence of an impossible delay from which on it is said to be the true one (benchmarks/spacing.py)."""
+_BEYOND = 3  # times the possible lags are looked at, at least
+_FURTHEST = 0.5 / SPEED_OF_SOUND  # seconds that are looked at, at least
 
 _TOGETHER = 4  # frames: their segments stay in a core's cache, and many more are memory from the system, each time anew
 
@@ -34,12 +47,20 @@ class Classical:
     beta: float
     interpolation: str
     taper: float = TAPER
+    slack: float = 0.0
+    """Samples by which an answer may be larger than `limit`."""
 
     kind = "correlation"
     calibrated = False
-    remark = None
     scaling = "none"  # every weighting is indifferent to a common gain
     rumble = 0.0  # it counts every frequency alike
+
+    @property
+    def remark(self) -> str | None:
+        if self.band is None:
+            return None
+        low, high = self.band
+        return narrow_band_warning(low, min(high, self.sample_rate / 2))
 
     @property
     def lags(self) -> npt.NDArray[np.float64]:
@@ -86,12 +107,32 @@ class Classical:
     def decode(self, evidence: tuple[npt.NDArray[Any], ...]) -> Decoded:
         weighted, coherence = evidence
         circular = gcc.correlation(weighted)
-        delay = find_peak(circular, self.max_lag, self.interpolation, self.limit)
-        confidence = coherence_confidence(
-            coherence, delay, max_lag=self.max_lag, sample_rate=self.sample_rate, frame=self.frame, band=self.band
+        reach = self._reach(circular.shape[-1])
+        peak = find_peak(circular, reach, self.interpolation)
+        excess = (np.abs(peak) - self.limit) / self.sample_rate
+        far = excess > TOLERANCE / 2
+        delay = np.clip(peak, -self.limit - self.slack, self.limit + self.slack)
+        delay[far] = find_peak(circular[far], self.max_lag, self.interpolation, self.limit + self.slack)
+        judged = partial(
+            coherence_confidence,
+            max_lag=self.max_lag,
+            sample_rate=self.sample_rate,
+            frame=self.frame,
+            band=self.band,
         )
-        nowhere = np.full(len(delay), np.nan)  # no other delays are looked at
-        return Decoded(gcc.curve(circular, self.max_lag), delay, confidence, nowhere)
+        confidence = judged(coherence, delay)
+        confidence = np.minimum(confidence, limit_cap(np.where(far, 0.0, excess), self.limit / self.sample_rate))
+        beyond = np.full(len(delay), np.nan)
+        if far.any():
+            # The highest peak of all lies at an impossible delay: it is a rival, whatever else is known of it.
+            rival, own = (judged(coherence[far], place[far], reach=reach) for place in (peak, delay))
+            confidence[far] = np.minimum(confidence[far], own) * (1 - rival)
+            beyond[far] = np.where(rival >= SURE, peak[far], np.nan)
+        return Decoded(gcc.curve(circular, self.max_lag), delay, confidence, beyond)
+
+    def _reach(self, length: int) -> int:
+        """The largest lag that is looked at, in a circular correlation of a length: more than is possible."""
+        return min(max(_BEYOND * self.max_lag, round(_FURTHEST * self.sample_rate)), length // 2 - 1)
 
     @property
     def of_many(self) -> "Classical":

@@ -16,13 +16,31 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc import gcc
-from qkgcc.audio import Recording, check_channels, framed, open_audio, resampled
+from qkgcc.audio import Recording, as_recording, check_channels, check_long_enough, framed, open_audio, resampled
+from qkgcc.checks import (
+    check_callback,
+    check_choice,
+    check_count,
+    check_flag,
+    check_frame,
+    check_hop,
+    check_indices,
+    check_method,
+    check_number,
+    check_pairs,
+    check_spacing,
+    check_speed,
+    check_threads,
+    given,
+)
 from qkgcc.classical import Classical
+from qkgcc.confidence import TOLERANCE, limit_cap
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
 from qkgcc.evidence import SILENCE, Judged, Method, prepared
+from qkgcc.files import broken_link, check_file, exists, is_folder
 from qkgcc.methods import CLASSICAL, DEFAULT, METHODS, PRETRAINED, pretrained
-from qkgcc.neural import SLACK, Network, TorchModel
+from qkgcc.neural import Network, TorchModel
 from qkgcc.peaks import INTERPOLATIONS
 from qkgcc.pipeline import Pipeline, centres
 from qkgcc.results import DelayEstimate, DelaySummary, Explanation
@@ -33,10 +51,16 @@ DEFAULT_FRAME = 0.128
 """Seconds."""
 NOTABLE = 0.05
 """Share of the frames that something has to concern before it is said."""
-LONGER = 0.3
-"""Samples at a network's rate by which delays are longer than the spacing allows where it was measured too small."""
+AGREE = 0.03
+"""Share of the frames that must agree on an impossible delay before the spacing is doubted."""
+RIVALS = 0.33
+"""Frames with impossible delays, of those with possible ones that are sure, before it is."""
+HALF = 0.5
+"""Confidence from which on a frame is sure; a delay at the limit that deserves no more is too long."""
 OFTEN = 0.3
 """Share of the frames that are so: a source in line with the microphones, in a room, has fewer."""
+ALWAYS = 0.9
+"""The same of microphones so close together that noise has its answers there."""
 
 MOST_CURVES = 1 << 24
 """Numbers of the curves of several pairs that are kept at a time: 64 MB. One pair has all of its own."""
@@ -95,24 +119,25 @@ class DelayEstimator:
         threads: int | None = None,
         speed_of_sound: float = SPEED_OF_SOUND,
     ) -> None:
-        check_range("speed of sound", speed_of_sound, 100, 10_000, "m/s")
+        speed_of_sound = check_speed(speed_of_sound)
         if spacing is not None:
-            check_range("spacing", spacing, 0.001, 100, "m")
+            spacing = check_spacing(spacing)
         if max_delay is not None:
-            check_range("largest delay", max_delay, 1e-6, 10, "s")
+            max_delay = check_number("largest delay", max_delay, 1e-6, 10, "s")
         if frame is not None:
-            check_range("frame", frame, 0.001, 60, "s")
-        check_range("hop", hop, 1e-4, 3600, "s")
+            frame = check_frame(frame)
+        hop = check_hop(hop)
         if smoothing is not None:
-            check_range("smoothing", smoothing, 0, 10, "s")
-        if beta is not None and not 0 <= beta <= 1:
-            raise InputError(f"beta is {beta:g}; expected 0 (plain correlation) to 1 (phase transform)")
-        if interpolation is not None and interpolation not in INTERPOLATIONS:
-            raise InputError(f"unknown interpolation {interpolation!r}; known are {', '.join(INTERPOLATIONS)}")
-        check_count("max_sources", max_sources)
+            smoothing = check_number("smoothing", smoothing, 0, 10, "s")
+        if beta is not None:
+            beta = check_number("exponent beta", beta, 0, 1)
+        if interpolation is not None:
+            check_choice("interpolation", interpolation, INTERPOLATIONS)
+        max_sources = check_count("max_sources", max_sources, 1, 1000)
         if threads is not None:
-            check_count("threads", threads)
-        self.method = str(method)
+            threads = check_threads(threads)
+        symmetric = check_flag("symmetric", symmetric)
+        self.method = check_method(method)
         self.spacing = spacing
         self.max_delay = max_delay if spacing is None or max_delay else spacing / speed_of_sound
         self.frame = frame
@@ -123,6 +148,8 @@ class DelayEstimator:
         self.max_sources = max_sources
         self.smoothing = smoothing
         self.speed_of_sound = speed_of_sound
+        # Seconds: a spacing is seldom measured so well; a largest delay is meant.
+        self._slack = TOLERANCE / 2 if max_delay is None else 0.0
         self._network: Network | None = None
         if self.method in CLASSICAL:
             if symmetric:
@@ -136,8 +163,9 @@ class DelayEstimator:
         for what, value in (("an interpolation", interpolation), ("beta", beta)):
             if value is not None:
                 raise InputError(f"{what} is for the classical methods, such as phat; {self.method} is a network")
-        slack = SLACK if max_delay is None else 0.0  # a spacing is seldom measured so well; a largest delay is meant
-        self._network = dataclasses.replace(load_network(method, decoder, threads), symmetric=symmetric, slack=slack)
+        network = load_network(self.method, decoder, threads)
+        slack = self._slack * network.sample_rate
+        self._network = dataclasses.replace(network, symmetric=symmetric, slack=slack)
 
     def __call__(
         self,
@@ -180,6 +208,8 @@ class DelayEstimator:
         >>> [answer.channels for answer in DelayEstimator("phat").of_pairs(sound, [(0, 1), (2, 0)])]
         [(0, 1), (2, 0)]
         """
+        recording, pairs, curve = as_recording(recording), check_pairs(pairs), check_flag("curve", curve)
+        check_callback("progress", progress)
         for pair in pairs:
             check_channels(recording.name, len(recording.channels), pair)
         method = self.method_at(recording.sample_rate)
@@ -316,9 +346,10 @@ class DelayEstimator:
         """How much each frequency of a recording counts to a steered network; the arguments are those of a call."""
         if self._network is None or not self._network.model.any_delay:
             raise InputError(f"{self.method} has no learned weights of frequencies to show: take a steered network")
+        check_callback("progress", progress)
         recording = _opened(source, sample_rate, channels, start, end, other)
         method = cast(Network, self.method_at(recording.sample_rate))
-        _check_long_enough(method, recording)
+        check_long_enough(recording, method.frame, method.sample_rate)
         # Neighbouring frames become one, so that an hour takes no more memory than a picture shows.
         count = 1 + int((recording.duration * method.sample_rate - method.frame) / self._hop(method))
         together = -(-count // MOST_COLUMNS)
@@ -327,8 +358,8 @@ class DelayEstimator:
         first = 0
         level = _levels(method, recording)[0]
         blocks = resampled(_blocks(method, recording, progress), recording.sample_rate, method.sample_rate)
-        for given in framed(blocks, method.frame, self._hop(method)):
-            frames, heard = prepared(method, given, level)
+        for batch in framed(blocks, method.frame, self._hop(method)):
+            frames, heard = prepared(method, batch, level)
             column = (first + np.flatnonzero(heard)) // together
             np.add.at(sums, column, method.reliability(frames[heard]))
             np.add.at(frames_of, column, 1)
@@ -351,6 +382,15 @@ class DelayEstimator:
             weight=weight[:, known],
         )
 
+    def _limit_in_words(self, method: Method) -> str:
+        """The largest delay, by what it was given, and what to do where the true one is longer."""
+        largest = f"{1000 * (self.max_delay or float(np.abs(method.lags).max()) / method.sample_rate):.2f} ms"
+        if self.spacing is not None and self.max_delay == self.spacing / self.speed_of_sound:
+            return f"your spacing allows ({largest}): the spacing is probably too small"
+        if self.max_delay:
+            return f"the largest delay that you allow ({largest}): this limit is probably too small"
+        return f"the largest delay that is searched ({largest}): give the spacing of the microphones"
+
     def _warnings(self, method: Method, rows: Judged) -> Iterator[str]:
         _, _, delay, confidence, beyond, copied = rows
         answered = max(1, int(np.isfinite(delay).sum()))
@@ -358,13 +398,12 @@ class DelayEstimator:
         if method.remark is not None:
             yield method.remark
         outside = np.isfinite(beyond)
-        if outside.sum() > NOTABLE * answered:
-            largest = 1000 * self.max_delay if self.max_delay else float(np.abs(method.lags).max()) * milliseconds
-            by_size = sorted(beyond[outside], key=abs)
+        agreeing = _agreeing(beyond[outside], TOLERANCE * method.sample_rate)
+        sure = (confidence >= HALF) & ~outside
+        if len(agreeing) > AGREE * answered and outside.sum() >= RIVALS * sure.sum():
             yield (
-                f"in {outside.sum()} of {answered} frames more speaks for a delay such as "
-                f"{by_size[len(by_size) // 2] * milliseconds:+.2f} ms than for any up to {largest:.2f} ms, the largest "
-                "looked for: give the spacing of the microphones, or the right one"
+                f"in {outside.sum()} of {answered} frames the delay looks longer "
+                f"({float(np.median(agreeing)) * milliseconds:+.2f} ms) than {self._limit_in_words(method)}"
             )
         if copied.sum() > NOTABLE * answered:
             yield (
@@ -372,7 +411,9 @@ class DelayEstimator:
                 "twice, and says nothing about a source"
             )
         size = np.abs(delay)
-        if isinstance(method, Network) and method.limit >= 2:  # of closer ones, noise too has its answers there
+        # Of closer microphones, noise too has its answers there.
+        close = method.limit < TOLERANCE * 2 * method.sample_rate
+        if not close:
             last = (size >= method.limit + method.slack - 1e-6) & ~outside
             # more on one side than on the other: where there is no source, they are on both
             if abs(np.sign(delay[last]).sum()) > OFTEN * answered:
@@ -382,9 +423,10 @@ class DelayEstimator:
                 )
         if self.spacing is not None:
             largest = self.spacing / self.speed_of_sound * method.sample_rate
-            impossible = size > largest + SLACK + 1e-6
-            longer = (size > largest + LONGER) & ~impossible & ~outside & (confidence >= 0.5)
-            if abs(np.sign(delay[longer]).sum()) > OFTEN * answered:  # on one side, as above
+            impossible = size > largest + TOLERANCE / 2 * method.sample_rate + 1e-3  # of single precision
+            cap = limit_cap((size - largest) / method.sample_rate, largest / method.sample_rate)
+            longer = (cap <= HALF) & (confidence >= cap - 1e-3) & ~impossible & ~outside
+            if abs(np.sign(delay[longer]).sum()) > (ALWAYS if close else OFTEN) * answered:  # on one side, as above
                 yield (
                     f"in {longer.sum()} of {answered} frames the delay is a little longer than a spacing of "
                     f"{self.spacing:g} m allows: are the microphones further apart?"
@@ -401,7 +443,10 @@ class DelayEstimator:
     def method_at(self, sample_rate: int) -> Method:
         """The method for recordings at a rate."""
         if self.band is not None and self.band[0] >= sample_rate / 2:
-            raise InputError(f"a recording at {sample_rate} Hz holds nothing above {self.band[0]:g} Hz: lower the band")
+            raise InputError(
+                f"a recording at {sample_rate} Hz holds frequencies up to {sample_rate / 2:g} Hz, and the band begins "
+                f"at {self.band[0]:g} Hz: lower the band"
+            )
         if self._network is not None:
             limited = self._network.limited(sample_rate, self.max_delay, self.frame)
             return limited if self.band is None else limited.within(*self.band)
@@ -413,31 +458,54 @@ class DelayEstimator:
                 f"delays up to {1000 * max_delay:.1f} ms need frames of at least {2000 * max_delay:.0f} ms; "
                 f"these have {1000 * frame / sample_rate:.0f} ms: use a longer frame or a smaller spacing (in metres)"
             )
-        limit = max_delay * sample_rate
-        return Classical(self.method, sample_rate, frame, max_lag, limit, self.band, self.beta, self.interpolation)
+        return Classical(
+            self.method,
+            sample_rate,
+            frame,
+            max_lag,
+            limit=max_delay * sample_rate,
+            band=self.band,
+            beta=self.beta,
+            interpolation=self.interpolation,
+            slack=self._slack * sample_rate,
+        )
 
     def _angle(self, seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
         if self.spacing is None:
             return None
         sine = seconds * self.speed_of_sound / self.spacing
         # A little more than possible is an inexact measure; much more has no angle.
-        rate = 16000 if self._network is None else self._network.sample_rate
-        slack = 1 + max(0.1, (SLACK + 1e-6) / rate * self.speed_of_sound / self.spacing)
+        slack = 1 + max(0.1, (TOLERANCE / 2 + 1e-7) * self.speed_of_sound / self.spacing)
         return np.where(np.abs(sine) > slack, np.nan, np.degrees(np.arcsin(np.clip(sine, -1, 1))))
 
 
 def _opened(
     source: Any, sample_rate: int | None, channels: Sequence[int], start: float | None, end: float | None, other: Any
 ) -> Recording:
+    channels = check_indices("channels", channels, "(0, 1)")
     if isinstance(source, Recording):
-        if (tuple(channels), start, end, other, sample_rate) != ((0, 1), None, None, None, None):
+        if (channels, start, end, other, sample_rate) != ((0, 1), None, None, None, None):
             raise InputError("a Recording has its channels and times already: choose them in open_audio and pick")
         recording = source
     else:
+        if len(channels) != 2:
+            raise InputError(f"a delay is between 2 channels, not {len(channels)}: choose two")
         recording = open_audio(source, sample_rate, start=start, end=end, other=other).pick(channels)
     if len(recording.channels) != 2:
-        raise InputError(f"a delay is between 2 channels; {len(recording.channels)} were given (use pick)")
+        raise InputError(
+            f"a delay is between 2 channels; the Recording holds {len(recording.channels)}: pick two of them"
+        )
     return recording
+
+
+def _agreeing(delays: npt.NDArray[np.float64], tolerance: float) -> npt.NDArray[np.float64]:
+    """The most delays that lie within a tolerance of each other, the smallest of equals."""
+    ordered = np.sort(delays)
+    if not len(ordered):
+        return ordered
+    ends = np.searchsorted(ordered, ordered + tolerance, side="right")
+    first = int(np.argmax(ends - np.arange(len(ordered))))
+    return ordered[first : ends[first]]
 
 
 def _kept(rows: Judged, curve: bool) -> Judged:
@@ -448,21 +516,13 @@ def _blocks(
     method: Method, recording: Recording, progress: Callable[[float], object] | None
 ) -> Iterator[npt.NDArray[np.floating[Any]]]:
     """The blocks of a recording that is long enough; what is done is said when the next one is asked for."""
-    _check_long_enough(method, recording)
+    check_long_enough(recording, method.frame, method.sample_rate)
     done = 0
     for block in recording.blocks():
         yield block
         done += block.shape[1]
         if progress is not None:
             progress(done / recording.samples)
-
-
-def _check_long_enough(method: Method, recording: Recording) -> None:
-    if recording.duration * method.sample_rate < method.frame:
-        raise InputError(
-            f"{recording.name} has {recording.samples} samples ({recording.duration:.4f} s), less than a frame "
-            f"({method.frame / method.sample_rate:.4f} s): give a longer recording or a shorter frame"
-        )
 
 
 def _levels(method: Method, recording: Recording) -> list[float]:
@@ -489,35 +549,25 @@ def _checked_band(band: Sequence[float] | None) -> tuple[float, float] | None:
     if band is None:
         return None
     try:
-        low, high = (float(edge) for edge in band)
+        low, high = band
     except (TypeError, ValueError):
-        raise InputError(f"a band is a lowest and a highest frequency in Hz; got {band!r}") from None
-    if not 0 <= low < high:
-        raise InputError(f"band {low:g} to {high:g} Hz: the first frequency must be below the second, and not negative")
+        raise InputError(f"a band is a lowest and a highest frequency in Hz; got {given(band)}") from None
+    low, high = (check_number("edge of the band", edge, 0, math.inf, "Hz") for edge in (low, high))
+    if not low < high:
+        raise InputError(f"band {low:g} to {high:g} Hz: the first frequency must be below the second")
     return low, high
 
 
 def load_network(method: str | Path, decoder: str | None = None, threads: int | None = None) -> Network:
     """A network by its name or its file."""
-    path = pretrained(str(method)) if str(method) in PRETRAINED else Path(method)
-    if path.is_dir():
+    name = check_method(method)
+    path = pretrained(name) if name in PRETRAINED else Path(name)
+    if is_folder(path):
         raise InputError(f"{path} is a folder; a method is a name or the file of a network")
-    if not path.is_file():
+    if exists(path) or broken_link(path):
+        check_file(path)
+    else:
         raise InputError(
-            f"unknown method {str(method)!r}; known are {', '.join(METHODS)}, or the path of a network (no such file)"
+            f"unknown method {given(name)}; known are {', '.join(METHODS)}, or the path of a network (no such file)"
         )
     return Network.load(path, decoder, threads)
-
-
-def check_count(what: str, value: int) -> None:
-    """An `InputError` for what is no whole number of at least 1; one of NumPy is as good."""
-    if not isinstance(value, (int, np.integer)) or value < 1:
-        raise InputError(f"{what} is {value!r}; expected a whole number, at least 1")
-
-
-def check_range(what: str, value: float, low: float, high: float, unit: str) -> None:
-    """An `InputError` that says what was given and what was expected."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-        raise InputError(f"the {what} is {value!r}; expected a number from {low:g} to {high:g} {unit}")
-    if not low <= value <= high:
-        raise InputError(f"the {what} is {value:g} {unit}; expected {low:g} to {high:g} {unit}")

@@ -47,6 +47,13 @@ class Method(Protocol):
     def frame(self) -> int: ...
     @property
     def lags(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def limit(self) -> float:
+        """Samples beyond which no delay is possible."""
+
+    @property
+    def slack(self) -> float:
+        """Samples by which an answer may exceed `limit`: a spacing is seldom measured so well."""
 
     def of_channels(self, frames: Frames) -> tuple[Any, ...] | None:
         """What every channel needs alone, so that pairs share it; None: nothing. Shape: (batch, channels, frame)"""

@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from qkgcc.audio import LARGEST
 from qkgcc.capture import Block32, Source
-from qkgcc.errors import InputError
 from qkgcc.recorder import Recorder
 
 BEHIND = 0.5
@@ -180,7 +179,7 @@ class Session(Generic[A]):
         if self.behind:
             found["behind"] = (
                 f"answers fell behind after {self.seconds:.1f} s, and some sound is left out: take a faster method "
-                "(`qkgcc methods`) or a longer --hop"
+                "(`qkgcc methods`) or a longer hop"
             )
         if self.broken:
             found["broken"] = (
@@ -259,22 +258,3 @@ class _Waiting(NamedTuple):
 def _pieces(count: int, largest: int) -> Iterator[int]:
     for first in range(0, count, largest):
         yield min(largest, count - first)
-
-
-def picked_channels(text: str | None, count: int) -> list[int]:
-    """The channels that `--channels 1,2,3,4` names; without it the first ones.
-
-    >>> picked_channels("3, 2", 2), picked_channels(None, 4)
-    ([3, 2], [0, 1, 2, 3])
-    """
-    if text is None:
-        return list(range(count))
-    parts = text.replace(",", " ").split()
-    if not parts or not all(part.isdecimal() for part in parts):
-        raise InputError(f"--channels {text}: expected whole numbers from 0 on, such as 0,1")
-    chosen = [int(part) for part in parts]
-    if len(chosen) != count:
-        raise InputError(f"--channels {text} names {len(chosen)}; {count} are needed, in their order")
-    if len(set(chosen)) < count:
-        raise InputError(f"--channels {text}: every channel once")
-    return chosen

@@ -20,7 +20,8 @@ import numpy.typing as npt
 from qkgcc import decoding
 from qkgcc.calibration import Curves
 from qkgcc.card import ARCHITECTURES, Card
-from qkgcc.confidence import TOLERANCE
+from qkgcc.checks import check_choice
+from qkgcc.confidence import NARROW, NARROWEST, TOLERANCE, limit_cap, narrow_band_warning
 from qkgcc.errors import InputError, MissingExtraError
 from qkgcc.inference import files
 from qkgcc.inference.model import SteeredModel
@@ -207,11 +208,10 @@ class Network:
     def of(cls, model: Model, decoder: str | None = None) -> Network:
         """With every delay that the network was trained on."""
         card = model.card
-        chosen = decoder or str(card.metrics.get("decoder", "argmax"))
+        chosen = str(card.metrics.get("decoder", "argmax")) if decoder is None else decoder
         if decoder is None and chosen not in decoding.DECODERS:
             raise InputError(f"the card of {card.name} names a decoder {chosen!r}, which this qkgcc does not know")
-        if chosen not in decoding.DECODERS:
-            raise InputError(f"unknown decoder {chosen!r}; known are {', '.join(decoding.DECODERS)}")
+        check_choice("decoder", chosen, tuple(decoding.DECODERS))
         delays = np.asarray(card.delays, dtype=np.float64)
         return cls(model, card.frame, float(np.abs(delays).max()), delays, delays, decoder=chosen)
 
@@ -282,9 +282,21 @@ class Network:
         inside = (low <= frequencies) & (frequencies <= high)
         if self.bins is not None:
             inside &= self.bins
-        if not inside.any():
-            raise InputError(f"no frequency of {self.card.name} lies from {low:g} to {high:g} Hz: take a wider band")
-        return replace(self, bins=inside, cut=True, rumble=min(HIGHEST, low))
+        top = min(high, self.band, self.sample_rate / 2)
+        if top - low < NARROWEST or not inside.any():
+            raise InputError(
+                f"{self.card.name} hears this recording up to {min(self.band, self.sample_rate / 2):g} Hz, of which a "
+                f"band of {low:g} to {high:g} Hz leaves too little: it needs {NARROWEST:g} Hz, take a wider band"
+            )
+        remarks = [one for one in (self.remark, narrow_band_warning(low, top)) if one is not None]
+        return replace(
+            self,
+            bins=inside,
+            cut=True,
+            rumble=min(HIGHEST, low),
+            trust=self.trust * min(1.0, (top - low) / NARROW),
+            remark="; ".join(remarks) or None,
+        )
 
     def _with_frame(self, frame: float | None) -> Network:
         card, rate = self.card, self.card.sample_rate
@@ -318,7 +330,8 @@ class Network:
         furthest = float(np.abs(frozen).max())
         if max_delay is not None:
             again = (
-                f"export it again with --max-delay {max_delay:.6g}, give a smaller spacing, or use the network's name"
+                f"export it again for a largest delay of {max_delay:.6g} s, give a smaller spacing, or use the "
+                "network's name"
             )
             self._check_known(max_delay * rate, again)
         asked = self._asked_for(min(self._trained, furthest) / rate if max_delay is None else max_delay)
@@ -326,7 +339,7 @@ class Network:
         if not len(lags):
             raise InputError(
                 f"{self.card.name} was exported without any delay up to {1000 * asked.limit / rate:.2f} ms: export it "
-                "again with --max-delay"
+                "again for a largest delay"
             )
         everything = len(candidates) == len(asked.candidates)
         unnoticed = (
@@ -435,7 +448,8 @@ class Network:
         # Delays that the spacing rules out took no part in the training, so they take none here, unless one of them is
         # so likely that the spacing itself is in doubt.
         beyond, elsewhere = self._elsewhere(logits)
-        return decoding.Decoded(posterior, delay, self.trust * confidence * (1 - elsewhere), beyond)
+        confidence = np.minimum(self.trust * confidence * (1 - elsewhere), self._limit_cap(posterior, delay))
+        return decoding.Decoded(posterior, delay, confidence, beyond)
 
     @property
     def of_many(self) -> Network:
@@ -473,7 +487,8 @@ class Network:
         chosen = np.isfinite(support.agreeing) & np.isnan(beyond)
         for rows in np.array_split(np.flatnonzero(chosen), 1 + len(delay) // decoding.ROWS):
             own = decoding.probability_near(posterior[rows], self.lags, delay[rows], reach)
-            result[rows] = self.trust * curves(own, decoding.Support(*(part[rows] for part in support)))
+            known = self.trust * curves(own, decoding.Support(*(part[rows] for part in support)))
+            result[rows] = np.minimum(known, self._limit_cap(posterior[rows], delay[rows]))
         return result
 
     def answered(self, posterior: Floats, decoder: str | None = None) -> Floats:
@@ -488,7 +503,7 @@ class Network:
         """Delays of posteriors over the possible delays, and their own probabilities. Shape: (T, L) -> (T,), (T,)"""
         delay = self.answered(posterior)
         near = decoding.probability_near(posterior, self.lags, delay, TOLERANCE * self.sample_rate)
-        return delay, self.trust * near
+        return delay, np.minimum(self.trust * near, self._limit_cap(posterior, delay))
 
     def sources(self, posterior: npt.NDArray[Any], delay: npt.NDArray[Any], most: int) -> tuple[Floats, Floats]:
         """Delays of at most so many sources, the most probable first, and their weights; NaN and 0 where fewer are.
@@ -526,6 +541,15 @@ class Network:
             counts = (np.abs(delay) > self.limit + SLACK) & (probability >= 0.5)
             best[rows], likely[rows] = np.where(counts, delay, np.nan), np.where(counts, probability, 0.0)
         return best, likely
+
+    def _limit_cap(self, posterior: npt.NDArray[Any], delay: Floats) -> Floats:
+        """See there. Shape: (batch, L), (batch,) -> (batch,)"""
+        size = np.abs(delay)
+        rows = np.flatnonzero(size >= self.limit + self.slack - _SAME)  # clipped: the peak may be further away
+        if len(rows):
+            size[rows] = np.abs(decoding.DECODERS[self.decoder](posterior[rows], self.lags))
+        rate = self.sample_rate
+        return limit_cap((size - self.limit) / rate, self.limit / rate)
 
     def _probability(self, posterior: Floats, delays: Floats, delay: Floats) -> Floats:
         """That a delay is within 62.5 microseconds of the truth."""

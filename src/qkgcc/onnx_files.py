@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,9 @@ import numpy.typing as npt
 
 from qkgcc.card import DIGEST_KEY, KEY, Card
 from qkgcc.errors import InputError, MissingExtraError
+from qkgcc.files import check_file
 from qkgcc.steering import check_delays
+from qkgcc.textfiles import parse_json
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -43,13 +45,22 @@ def _session(path: Path) -> onnxruntime.InferenceSession:
         import onnxruntime
     except ImportError:
         raise MissingExtraError(f"{path} needs onnxruntime: pip install 'qkgcc[onnx]'") from None
+    check_file(path)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # what matters comes as an exception
     options.intra_op_num_threads = 1
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        # Without a second attempt, before which it prints to standard output.
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:  # its errors have no common class of their own
         raise InputError(f"{path} is no ONNX file, or is damaged or cut short ({_reason(error)})") from None
+
+
+def _metadata(session: onnxruntime.InferenceSession, path: Path) -> dict[str, str]:
+    try:
+        return dict(session.get_modelmeta().custom_metadata_map)
+    except UnicodeDecodeError:
+        raise InputError(f"{path} holds metadata that are no text in UTF-8: it is damaged, get it again") from None
 
 
 def _reason(error: Exception) -> str:
@@ -99,19 +110,19 @@ class StandaloneModel:
         """
         self._threads = threads
         self.session = _session(path)
-        metadata = self.session.get_modelmeta().custom_metadata_map
+        metadata = _metadata(self.session, path)
         card = _card(path, metadata)
         _check_digest(path, metadata.get(DIGEST_KEY))
         inputs = {one.name: one.shape for one in self.session.get_inputs()}
         self.any_delay = "delays" in inputs
         try:
             (output,) = self.session.get_outputs()
-            seconds = np.array(json.loads(metadata[DELAYS_KEY]), dtype=np.float64)
+            seconds = np.array(parse_json(metadata[DELAYS_KEY], "the list of its delays"), dtype=np.float64)
             self.card = dataclasses.replace(card, delays=np.round(seconds * card.sample_rate, 9).tolist())
             self.step = round(float(metadata["step"]) * card.sample_rate, 9)
-            fits = inputs["frames"][1:] == [2, card.frame]
+            fits = inputs["frames"][1:] == [2, card.frame] and 0 < self.step < math.inf
             fits = fits and (self.any_delay or output.shape[1:] == [len(seconds)])
-        except (KeyError, ValueError):
+        except (KeyError, ValueError, TypeError, OverflowError):
             fits = False
         if not fits:
             raise InputError(f"{path}: the network is not the one that its card describes; another version of qkgcc?")

@@ -15,8 +15,9 @@ from typing import Any
 
 from qkgcc.archives import Task, Work
 from qkgcc.errors import InputError
-from qkgcc.files import check_writable, shown, write_whole
+from qkgcc.files import check_writable, is_file, shown, write_whole
 from qkgcc.methods import PRETRAINED, pretrained
+from qkgcc.textfiles import parse_json, read_text
 
 UNCHANGED = ("threads",)
 """Options of an estimator that change no answer."""
@@ -36,7 +37,7 @@ def missing(given: Sequence[Task], file: Path, options: Mapping[str, Any]) -> li
     if held and (changed := _changed(before["options"], options)):
         raise InputError(
             f"{shown(file.parent)} holds {len(held)} of these outputs made with other options ({'; '.join(changed)}): "
-            "give those, or another folder, or leave out --skip-existing to do all of them again"
+            "give those, or another folder, or skip none of them, to do all again"
         )
     kept = set(held)
     return [task for task in given if task not in kept]
@@ -69,7 +70,7 @@ def options_of(work: Work, **others: Any) -> dict[str, Any]:
     made = {name: value for name, value in work.estimator.items() if name not in UNCHANGED}
     method = str(made["method"])
     file = pretrained(method) if method in PRETRAINED else Path(method)
-    if file.is_file():  # a network of the same name may be another one tomorrow
+    if is_file(file):  # a network of the same name may be another one tomorrow
         made["network"] = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
     made |= {"curve": work.format == "json" and work.curve, "start": work.start, "end": work.end, **others}
     plain: dict[str, Any] = json.loads(json.dumps(made))
@@ -99,7 +100,7 @@ def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 def _remembered(file: Path) -> dict[str, Any] | None:
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
+        record = parse_json(read_text(file), str(file))
         return {"options": dict(record["options"]), "since": float(record["since"])}
-    except (OSError, ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError):
         return None

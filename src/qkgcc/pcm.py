@@ -6,7 +6,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.errors import InputError
+from qkgcc.errors import InputError, counted
 
 FORMATS = ("u8", "s16le", "s24le", "s32le", "f32le", "f64le")
 """Unsigned, signed or float samples of so many bits, the lowest byte first; the names are those of ffmpeg."""
@@ -41,7 +41,8 @@ def decoded(data: bytes, format: str, channels: int) -> npt.NDArray[np.float32]:
         wide = np.zeros((len(data) // width, 4), np.uint8)
         wide[:, 4 - width :] = np.frombuffer(data, np.uint8).reshape(-1, width)
         samples = wide.view("<i4")[:, 0].astype(np.float64) / 2**31
-    with np.errstate(over="ignore"):  # what does not fit becomes an infinity, which is refused
+    # What does not fit becomes an infinity, and a signalling NaN a quiet one: both are refused.
+    with np.errstate(over="ignore", invalid="ignore"):
         return np.ascontiguousarray(samples.astype(np.float32).reshape(-1, channels).T)
 
 
@@ -63,8 +64,8 @@ def blocks(source: BinaryIO, format: str, channels: int, size: int) -> Iterator[
         yield decoded(rest[: len(rest) - spare], format, channels)
     if spare:
         raise InputError(
-            f"the raw sound ends within a sample: {spare} bytes are left, and {channels} channels in {format} take "
-            f"{whole}; it has another format or number of channels, or was cut off"
+            f"the raw sound ends within a sample: {counted(spare, 'byte')} left, and {counted(channels, 'channel')} in "
+            f"{format} take {whole}; it has another format or number of channels, or was cut off"
         )
 
 

@@ -1,13 +1,15 @@
 """Every picture. Figures are made without pyplot, so no window opens and no global state is left behind."""
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.checks import check_array, check_name
 from qkgcc.errors import InputError, MissingExtraError
-from qkgcc.files import write_whole
+from qkgcc.files import MARK, is_folder, shown, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +37,13 @@ def plot_delays(
     """
     if estimate.curve.shape[1] != len(estimate.lags):
         raise InputError(f"{estimate.source} cannot be drawn, its curves were not kept: estimate it with curve=True")
-    figure = new_figure((11, 5.6))
+    figure = new_figure((11, 5.6), path)
+    if truth is not None:
+        truth = check_array("truth", truth, "the delay of each frame in samples")
+        if truth.shape != estimate.times.shape:
+            raise InputError(
+                f"the truth has shape {truth.shape}; expected a delay for each of {len(estimate.times)} frames"
+            )
     grid = figure.add_gridspec(2, 2, height_ratios=(4, 1), width_ratios=(6, 1))
     main = figure.add_subplot(grid[0, 0])
     trust = figure.add_subplot(grid[1, 0], sharex=main)
@@ -87,7 +95,7 @@ def plot_delays(
     main.set_ylabel(f"delay in samples\n(positive: channel {estimate.channels[0]} later)")
     main.legend(loc="upper right", framealpha=0.9)
     pair = f"channels {estimate.channels[0]} and {estimate.channels[1]}"
-    main.set_title(f"{Path(estimate.source).name}, {pair}: {estimate.method}", loc="left")
+    main.set_title(as_text(f"{Path(estimate.source).name}, {pair}: {estimate.method}"), loc="left")
     main.tick_params(labelbottom=False)
     side.plot(_of_all(estimate), estimate.lags, color="black", linewidth=1)
     side.set_title(f"whole recording\n{best.delay_samples:.2f} samples", fontsize="medium")
@@ -96,9 +104,7 @@ def plot_delays(
     trust.scatter(times, confidence, c=confidence, cmap="plasma_r", vmin=0, vmax=1, s=8)
     trust.set(ylim=(-0.05, 1.05), ylabel="confidence", xlabel="time in s")
     figure.colorbar(dots, ax=(side, trust), label="confidence", fraction=0.03, pad=0.02)
-    if path is not None:
-        write_whole(path, lambda target: figure.savefig(target, dpi=130))
-    return figure
+    return saved(figure, path)
 
 
 def _of_all(estimate: "DelayEstimate") -> npt.NDArray[np.float64]:
@@ -119,7 +125,7 @@ def plot_explanation(explanation: "Explanation", path: str | Path | None = None)
     Args:
         path: where to write it too (.png, .svg or .pdf).
     """
-    figure = new_figure((11, 5))
+    figure = new_figure((11, 5), path)
     grid = figure.add_gridspec(1, 2, width_ratios=(5, 1))
     main = figure.add_subplot(grid[0])
     side = figure.add_subplot(grid[1], sharey=main)
@@ -134,14 +140,14 @@ def plot_explanation(explanation: "Explanation", path: str | Path | None = None)
         rasterized=True,
     )
     main.set(xlabel="time in s", ylabel="frequency in kHz")
-    main.set_title(f"{Path(explanation.source).name}: what {Path(explanation.method).stem} listens to", loc="left")
+    main.set_title(
+        as_text(f"{Path(explanation.source).name}: what {Path(explanation.method).stem} listens to"), loc="left"
+    )
     side.plot(explanation.mean, frequencies, color="black", linewidth=1)
     side.set(xlabel="mean weight", xlim=(0, 1.05))
     side.tick_params(labelleft=False)
     figure.colorbar(image, ax=side, label="weight (silent frames are white)", fraction=0.15, pad=0.05)
-    if path is not None:
-        write_whole(path, lambda target: figure.savefig(target, dpi=130))
-    return figure
+    return saved(figure, path)
 
 
 def plot_scene(
@@ -153,7 +159,7 @@ def plot_scene(
     """
     from qkgcc.simulate.decay import energy_decay, measured_t60
 
-    figure = new_figure((12, 6))
+    figure = new_figure((12, 6), path)
     grid = figure.add_gridspec(2, 2, width_ratios=(1, 1.5))
     above, early, decay = (figure.add_subplot(grid[place]) for place in ((slice(None), 0), (0, 1), (1, 1)))
     above.add_patch(_rectangle(scene.room[:2]))
@@ -162,7 +168,7 @@ def plot_scene(
         above.annotate(str(i), microphone[:2], xytext=(6, 4), textcoords="offset points")
     for i, source in enumerate(scene.sources):
         above.plot(*source.path[:, :2].T, ".-", color=f"C{i}", markersize=4)
-        above.plot(*source.path[0, :2], "o", color=f"C{i}", markersize=9, label=f"source {i}: {source.signal}")
+        above.plot(*source.path[0, :2], "o", color=f"C{i}", markersize=9, label=as_text(f"source {i}: {source.signal}"))
     above.set(
         xlim=(-0.2, scene.room[0] + 0.2),
         ylim=(-0.2, scene.room[1] + 0.2),
@@ -170,7 +176,7 @@ def plot_scene(
         xlabel="x in m",
         ylabel="y in m",
     )
-    above.set_title(title, loc="left")
+    above.set_title(as_text(title), loc="left")
     above.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12))
     seconds = np.arange(responses.shape[-1]) / scene.sample_rate
     first = int(np.argmax(np.abs(responses[0]) > 0.2 * np.abs(responses[0]).max()))
@@ -187,14 +193,12 @@ def plot_scene(
         decay.plot([0, t60], [0, -60], "--", color="black", label=f"T60 {t60:.2f} s asked (Sabine)")
     decay.set(ylim=(-70, 3), xlabel="time in s", ylabel="energy decay in dB")
     decay.legend()
-    if path is not None:
-        write_whole(path, lambda target: figure.savefig(target, dpi=130))
-    return figure
+    return saved(figure, path)
 
 
 def plot_array(geometry: "Geometry", path: str | Path | None = None) -> "Figure":
     """The microphones from above, the front at the top, and from behind, each with its channel."""
-    figure = new_figure((10, 5.2))
+    figure = new_figure((10, 5.2), path)
     above, behind = figure.subplots(1, 2)
     front, left, up = 100 * geometry.microphones.T
     reach = 1.25 * max(np.ptp(front), np.ptp(left), np.ptp(up)) / 2
@@ -210,7 +214,7 @@ def plot_array(geometry: "Geometry", path: str | Path | None = None) -> "Figure"
             ax.annotate(" ".join(map(str, channels)), at, xytext=(7, 5), textcoords="offset points")
         middle = (across.max() + across.min()) / 2, (upwards.max() + upwards.min()) / 2
         ax.set(
-            title=title,
+            title=as_text(title),
             xlabel="right in cm",
             ylabel=label,
             xlim=(middle[0] - reach, middle[0] + reach),
@@ -218,9 +222,7 @@ def plot_array(geometry: "Geometry", path: str | Path | None = None) -> "Figure"
             aspect="equal",
         )
         ax.grid(alpha=0.3)
-    if path is not None:
-        write_whole(path, lambda target: figure.savefig(target, dpi=130))
-    return figure
+    return saved(figure, path)
 
 
 def plot_directions(estimate: "DirectionEstimate", path: str | Path | None = None) -> "Figure":
@@ -240,7 +242,7 @@ def plot_directions(estimate: "DirectionEstimate", path: str | Path | None = Non
     image = np.zeros((len(estimate.times), len(centres)))
     together = np.add if estimate.kind == "posterior" else np.maximum
     together.at(image.T, columns, np.where(heard[:, None], estimate.maps, 0).T)
-    figure = new_figure((12, 5))
+    figure = new_figure((12, 5), path)
     grid = figure.add_gridspec(1, 2, width_ratios=(2, 1))
     over_time = figure.add_subplot(grid[0])
     around: Any = figure.add_subplot(grid[1], projection="polar")
@@ -257,7 +259,7 @@ def plot_directions(estimate: "DirectionEstimate", path: str | Path | None = Non
     over_time.set(xlabel="time in s", ylabel=what, ylim=(low, high))
     over_time.set_yticks(range(low, high + 1, 30 if line else 45))
     title = f"{Path(estimate.source).name}, {estimate.array}: {Path(estimate.method).stem}"
-    over_time.set_title(title, loc="left")
+    over_time.set_title(as_text(title), loc="left")
     figure.colorbar(mesh, ax=over_time, label=f"{estimate.kind} of each frame", fraction=0.04, pad=0.02)
     mean = image[heard].mean(axis=0) if heard.any() else np.zeros(len(centres))
     around.set_theta_zero_location("N")  # the front is at the top, the left at the left
@@ -278,9 +280,7 @@ def plot_directions(estimate: "DirectionEstimate", path: str | Path | None = Non
     where = "angle to the line" if line else "front at the top"
     goes = "" if estimate.tracks is None else ", time outwards"
     around.set_title(f"whole recording, {where}{goes}", fontsize="medium")
-    if path is not None:
-        write_whole(path, lambda target: figure.savefig(target, dpi=130))
-    return figure
+    return saved(figure, path)
 
 
 def plot_positions(estimate: "PositionEstimate", path: str | Path | None = None) -> "Figure":
@@ -289,7 +289,7 @@ def plot_positions(estimate: "PositionEstimate", path: str | Path | None = None)
     Args:
         path: where to write it too (.png, .svg or .pdf).
     """
-    figure = new_figure((11, 5.2))
+    figure = new_figure((11, 5.2), path)
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -311,15 +311,13 @@ def plot_positions(estimate: "PositionEstimate", path: str | Path | None = None)
         ax.scatter(*places[:, [across, up]].T, s=30, color=colours, zorder=3)
         ring: dict[str, Any] = {"color": "#b5179e", "fillstyle": "none", "markersize": 17, "markeredgewidth": 1.5}
         ax.plot(*whole[:, [across, up]].T, "o", label="whole recording", zorder=4, **ring)
-        ax.set(aspect="equal", xlabel="left in m", ylabel=("front in m", "", "up in m")[up], title=title)
+        ax.set(aspect="equal", xlabel="left in m", ylabel=("front in m", "", "up in m")[up], title=as_text(title))
         ax.grid(alpha=0.3)
     ax.invert_xaxis()  # the left is at the left
     figure.legend(*ax.get_legend_handles_labels(), fontsize="small", loc="upper right", ncols=2, frameon=False)
     figure.colorbar(clock, ax=figure.axes, label="time in s", fraction=0.03, pad=0.02)
     figure.suptitle(f"{Path(estimate.source).name}, {estimate.array}: {Path(estimate.method).stem}", x=0.01, ha="left")
-    if path is not None:
-        write_whole(path, lambda target: figure.savefig(target, dpi=130))
-    return figure
+    return saved(figure, path)
 
 
 def _plot_ellipse(ax: "Axes", position: "Position", axes: tuple[int, int], alpha: float) -> None:
@@ -397,23 +395,51 @@ def _rectangle(sides: npt.NDArray[Any]) -> Any:
 
 def check_plotting(path: str | Path) -> None:
     """An error now rather than after long work: without matplotlib, the folder of the picture or a suffix it knows."""
-    new_figure((1, 1))  # says that matplotlib is missing
-    if Path(path).suffix.lower() not in KINDS:
-        raise InputError(f"cannot write {path}: the suffix says the kind of picture, one of {' '.join(KINDS)}")
-    folder = Path(path).parent
-    if not folder.is_dir():
-        raise InputError(f"cannot write {path}: the folder {folder} does not exist")
-    if Path(path).is_dir():
-        raise InputError(f"cannot write {path}: it is a folder")
+    new_figure((1, 1), path)
 
 
-def new_figure(size: tuple[float, float]) -> "Figure":
-    """An empty figure of a size in inches."""
+def new_figure(size: tuple[float, float], path: str | Path | None = None) -> "Figure":
+    """An empty figure.
+
+    Args:
+        size: in inches.
+        path: where it will be written, which is checked before it is drawn.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtraError("pictures need matplotlib: pip install 'qkgcc[plot]'") from None
+    if path is not None:
+        target = Path(check_name("picture", path, "a path such as picture.png"))
+        if target.suffix.lower() not in KINDS:
+            raise InputError(
+                f"cannot write {shown(target)}: the suffix says the kind of picture, one of {' '.join(KINDS)}"
+            )
+        if not is_folder(target.parent):
+            raise InputError(f"cannot write {shown(target)}: the folder {shown(target.parent)} does not exist")
+        if is_folder(target):
+            raise InputError(f"cannot write {shown(target)}: it is a folder")
     return Figure(figsize=size, layout="constrained")
+
+
+def saved(figure: "Figure", path: str | Path | None) -> "Figure":
+    """A figure, written to a path that `new_figure` has checked, if there is one."""
+    if path is not None:
+        kind = Path(path).suffix.lower()
+        content = io.BytesIO()  # on a full disk, matplotlib raises whatever it meets
+        figure.savefig(content, dpi=130, format=kind[1:], metadata=metadata(kind))
+        write_whole(path, lambda target: target.write_bytes(content.getvalue()))
+    return figure
+
+
+def metadata(kind: str) -> dict[str, str]:
+    """What says in a picture of a kind that qkgcc made it."""
+    return {"Software" if kind == ".png" else "Creator": MARK}
+
+
+def as_text(text: str) -> str:
+    """A name in a picture as it is: matplotlib takes what is between two dollars for a formula."""
+    return text.replace("$", r"\$")
 
 
 def _edges(times: npt.NDArray[Any], lags: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.errors import InputError
-from qkgcc.files import shown
+from qkgcc.files import MARK, shown
 
 SUFFIXES = (".wav", ".flac")
 
@@ -46,11 +46,11 @@ class Recorder:
         self.fault: str | None = None
         kind = self.path.suffix.lower()
         if kind not in SUFFIXES:
-            raise InputError(f"--record {shown(path)}: the ending says the format, one of {' '.join(SUFFIXES)}")
+            raise InputError(f"cannot record to {shown(path)}: the ending says the format, one of {' '.join(SUFFIXES)}")
         if kind == ".flac" and not (channels <= 8 and sample_rate <= 655_350):
-            raise InputError(f"--record {shown(path)}: FLAC takes up to 8 channels and 655350 Hz: record a .wav")
+            raise InputError(f"cannot record to {shown(path)}: FLAC takes up to 8 channels and 655350 Hz: take .wav")
         try:
-            self._file: _File | None = (_Wav if kind == ".wav" else _Flac)(self.path, sample_rate, channels)
+            self._file: _File | None = (WavFile if kind == ".wav" else _Flac)(self.path, sample_rate, channels)
         except (OSError, RuntimeError) as error:
             raise InputError(f"cannot record to {shown(path)}: {_reason(error)}") from None
 
@@ -81,7 +81,9 @@ class Recorder:
         self.close()
 
 
-class _Wav:
+class WavFile:
+    """WAV of 32-bit floats. What cannot be written is an OSError, of which libsndfile says nothing."""
+
     def __init__(self, path: Path, sample_rate: int, channels: int) -> None:
         self._rate, self._channels = sample_rate, channels
         self._bytes, self._said = 0, 0
@@ -111,9 +113,10 @@ class _Wav:
         sizes = struct.pack("<QQQI", whole, self._bytes, self._bytes // frame, 0)
         form = struct.pack("<HHIIHH", 0xFFFE, self._channels, self._rate, self._rate * frame, frame, 32)
         form += struct.pack("<HHI", 22, 32, 0) + _FLOATS  # 0: no loudspeaker, just channels
+        room = MARK.encode().ljust(len(sizes), b"\0")  # for the longer sizes
         head = b"RF64" if long else b"RIFF"
         head += struct.pack("<I", _IN_DS64 if long else whole) + b"WAVE"
-        head += (b"ds64" if long else b"JUNK") + struct.pack("<I", len(sizes)) + (sizes if long else bytes(len(sizes)))
+        head += (b"ds64" if long else b"JUNK") + struct.pack("<I", len(sizes)) + (sizes if long else room)
         head += b"fmt " + struct.pack("<I", len(form)) + form
         head += b"data" + struct.pack("<I", _IN_DS64 if long else self._bytes)
         assert len(head) == _HEADER
@@ -124,15 +127,18 @@ class _Wav:
 
 
 class _Flac:
-    """By libsndfile. After a fault, what was written of the last frame is cut off, and the length set right."""
+    """By libsndfile, which writes the length only when it is closed: until then it is set four times a second.
+
+    After a fault, what was written of the last frame is cut off.
+    """
 
     def __init__(self, path: Path, sample_rate: int, channels: int) -> None:
         import soundfile
 
         path.open("wb").close()  # whose reason says more than libsndfile's
-        self._path = path
+        self._path, self._rate = path, sample_rate
         self._file: Any = soundfile.SoundFile(str(path), "w", sample_rate, channels, subtype="PCM_24", format="FLAC")
-        self._samples, self._bytes, self._failed = 0, 0, False
+        self._samples, self._bytes, self._said, self._failed = 0, 0, 0, False
 
     def write(self, block: Block32) -> None:
         self._failed = True
@@ -141,6 +147,8 @@ class _Flac:
         self._failed = False
         self._samples += block.shape[1]
         self._bytes = self._path.stat().st_size
+        if self._samples - self._said >= self._rate // 4:
+            self._say()
 
     def close(self) -> None:
         try:
@@ -150,14 +158,19 @@ class _Flac:
                 self._mend()
 
     def _mend(self) -> None:
+        os.truncate(self._path, self._bytes)
+        self._say()
+
+    def _say(self) -> None:
+        """The header of the whole frames that are written."""
         with self._path.open("r+b") as file:
-            file.truncate(self._bytes)
             head = file.read(42)  # STREAMINFO, behind 8 bytes: the length has 36 bits, and a checksum follows
             size = int.from_bytes(head[8:10])
             whole = max(0, self._samples - 1) // size * size  # a frame is written when the sample behind it has come
             told = int.from_bytes(head[18:26]) >> 36 << 36 | whole
             file.seek(18)
             file.write(told.to_bytes(8) + bytes(16))
+        self._said = self._samples
 
 
 def _reason(error: Exception) -> str:

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.checks import check_flag
 from qkgcc.files import write_whole
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class DelayEstimate:
 
     def to_json(self, path: str | Path | None = None, *, curve: bool = True) -> str:
         """One JSON object on one line, also written to `path` if given. `curve=False` leaves out lags and curve."""
-        text = "".join(self.json_pieces(curve=curve))
+        text = "".join(self.json_pieces(curve=check_flag("curve", curve)))
         if path is not None:
             write_whole(path, lambda target: target.write_text(text + "\n", encoding="utf-8"))
         return text

@@ -4,17 +4,18 @@ r[tau] = sum_k Re(E[k] exp(j 2 pi f_k tau)) / sqrt(terms)
 """
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from qkgcc.errors import InputError
 
-Floats32 = npt.NDArray[np.float32]
-
 
 @lru_cache(maxsize=16)
-def steering_matrix(dft: int, pool: int, center: float, step: float, count: int, terms: int) -> Floats32:
+def steering_matrix(
+    dft: int, pool: int, center: float, step: float, count: int, terms: int, dtype: Any = np.float32
+) -> npt.NDArray[Any]:
     """Its product with ``[Re E, Im E]`` is the steered sum, for `count` delays `step` samples apart around `center`.
 
     `pool` bins are one row of evidence, at their mean frequency. A sum of noise grows with the root of the number of
@@ -27,7 +28,7 @@ def steering_matrix(dft: int, pool: int, center: float, step: float, count: int,
     delays = (np.arange(count) - (count - 1) / 2) * step + center  # outwards from the middle: mirrors to the bit
     angle = 2 * np.pi * frequencies[:, None] * delays
     exact = pool * np.concatenate([np.cos(angle), -np.sin(angle)]) / np.sqrt(max(1, terms))
-    matrix: Floats32 = exact.astype(np.float32)
+    matrix: npt.NDArray[Any] = exact.astype(dtype)
     matrix.flags.writeable = False  # it is shared by all that ask for it
     return matrix
 

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.audio import Samples, as_floats, check_rate, check_samples
+from qkgcc.audio import Samples, as_floats, check_rate, check_samples, read_block
+from qkgcc.checks import check_number, given
 from qkgcc.errors import InputError
 from qkgcc.estimate import DelayEstimator
 from qkgcc.evidence import Judged
@@ -46,17 +47,15 @@ class DelayStream:
     """
 
     def __init__(self, estimator: DelayEstimator, sample_rate: int, *, lookahead: float = 0.0) -> None:
-        number = isinstance(lookahead, (int, float, np.number))
-        if not number or not 0 <= lookahead <= 1:
-            given = f"{lookahead:g}" if number else repr(lookahead)
-            raise InputError(f"the lookahead is {given} s; expected 0 (answer at once) to 1 (all that counts)")
+        lookahead = check_number("lookahead", lookahead, 0, 1, "s")
         if not isinstance(estimator, DelayEstimator):
             raise InputError(
-                f"a stream takes a DelayEstimator, not {estimator!r}: DelayStream(DelayEstimator(...), sample_rate)"
+                f"a stream takes a DelayEstimator, not {given(estimator)}: "
+                "DelayStream(DelayEstimator(...), sample_rate)"
             )
         self.estimator = estimator
         self.sample_rate = check_rate(sample_rate)
-        self.lookahead = float(lookahead)
+        self.lookahead = lookahead
         method = estimator.method_at(self.sample_rate)
         if method.scaling == "utterance":
             raise InputError(
@@ -108,12 +107,12 @@ class DelayStream:
             block: whole numbers or floats, as for an estimator. Shape: (2, n), n may be 0, or an empty list
             sample_rate: of the block, if it is known: another one than the stream's is an error.
         """
-        samples = self._checked(block, sample_rate)
+        samples, dtype = self._checked(block, sample_rate)
         if not samples.shape[1]:
             return self._answer(self._pipeline.none)
         pipeline = self._pipeline.copy()
         (rows,) = pipeline.push(samples)  # if that is interrupted, the stream is as it was
-        self._pipeline, self._dtype = pipeline, np.asarray(block).dtype.newbyteorder("=")
+        self._pipeline, self._dtype = pipeline, dtype
         self._samples += samples.shape[1]
         return self._answer(rows)
 
@@ -136,33 +135,21 @@ class DelayStream:
             self._nothing = seen, answer
         return answer
 
-    def _checked(self, block: npt.ArrayLike, sample_rate: int | None) -> Samples:
+    def _checked(self, block: npt.ArrayLike, sample_rate: int | None) -> tuple[Samples, np.dtype[Any]]:
+        """The samples as floats, and the type that they came in."""
         self._check_open()
         if sample_rate is not None and check_rate(sample_rate) != self.sample_rate:
             raise InputError(
                 f"a block at {sample_rate} Hz in a stream at {self.sample_rate} Hz: begin another stream for it"
             )
-        try:
-            given = np.asarray(block)
-        except ValueError:  # a list of channels of unequal lengths
-            raise InputError("the channels of a block have unequal lengths: give both the same") from None
-        if given.shape == (0,):  # `[]`: no samples of no channels
-            given = given.reshape(2, 0)
-        if given.ndim != 2 or given.shape[0] != 2:
-            hint = ": transpose it" if given.ndim == 2 and given.shape[1] == 2 else ""
-            raise InputError(f"a block of shape {given.shape}; a stream takes 2 channels, shape (2, samples){hint}")
-        if not given.size:
-            return np.empty((2, 0))
-        if given.dtype.kind not in "iuf":
-            raise InputError(f"a block of {given.dtype}; a stream takes samples that are whole numbers or floats")
-        given = given.astype(given.dtype.newbyteorder("="), copy=False)
-        if self._dtype is not None and given.dtype != self._dtype:
-            floats = given.dtype.kind == self._dtype.kind == "f"
+        read = read_block(block, 2)
+        if read.size and self._dtype is not None and read.dtype != self._dtype:
+            floats = read.dtype.kind == self._dtype.kind == "f"
             why = "frames are computed in the type they come in" if floats else "full scales may differ"
-            raise InputError(f"a block of {given.dtype} in a stream of {self._dtype}: {why}, convert it")
-        samples = as_floats(given)
+            raise InputError(f"a block of {read.dtype} in a stream of {self._dtype}: {why}, convert it")
+        samples = as_floats(read) if read.size else np.empty((2, 0))
         check_samples(samples, "the stream", (0, 1), self.sample_rate, self._samples / self.sample_rate)
-        return samples
+        return samples, read.dtype
 
     def _check_open(self) -> None:
         if self._ended:

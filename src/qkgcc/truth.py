@@ -8,9 +8,9 @@ Instead of `delay_samples` (of the recording's own rate) there may be `delay_sec
 the source later. Other columns are ignored, but for `delays` of `qkgcc simulate`: those of a moving source every 64 ms.
 """
 
-import csv
 import itertools
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.errors import InputError
+from qkgcc.textfiles import excerpt, table_rows, text_lines
 
 MOMENT = 0.064
 """Seconds between the delays in the column `delays`."""
@@ -44,37 +45,31 @@ class Truth:
     @classmethod
     def read(cls, path: Path) -> "Truth":
         """Read a table; an `InputError` names the line that is wrong."""
-        try:
-            with path.open(encoding="utf-8-sig", newline="") as file:
-                reader = csv.DictReader(file)
-                columns = reader.fieldnames or []
-                rows = [(reader.line_num, row) for row in reader]
-        except FileNotFoundError:
-            raise InputError(f"{path}: there is no such file") from None
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise InputError(f"{path} is no CSV file: {error}") from None
+        rows = table_rows(text_lines(path), str(path))
+        _, columns = next(rows, (0, []))
         wanted = [name for name in ("delay_samples", "delay_seconds") if name in columns]
         if "file" not in columns or len(wanted) != 1:
             raise InputError(
-                f"{path} has the columns {', '.join(columns) or 'none'}; expected file and delay_samples or "
+                f"{path} has the columns {excerpt(columns) or 'none'}; expected file and delay_samples or "
                 "delay_seconds, and start and end, or time, where a recording has several"
             )
-        if not rows:
-            raise InputError(f"{path} has no rows")
         parts: dict[str, list[_Part]] = {}
-        for line, row in rows:
-            if None in row:
+        for line, cells in rows:
+            if len(cells) > len(columns):
                 raise InputError(f"{path}, line {line}: more cells than columns (a decimal comma?)")
-            name = (row["file"] or "").strip()
+            row = dict(zip(columns, cells, strict=False))
+            name = row.get("file", "").strip()
             if not name:
                 raise InputError(f"{path}, line {line}: the file is missing")
             parts.setdefault(name, []).append(_part(row, wanted[0], f"{path}, line {line}"))
-        return cls(path, {name: _joined(found, f"{path}: {name}") for name, found in parts.items()})
+        if not parts:
+            raise InputError(f"{path} has no rows")
+        return cls(path, {name: _joined(found, f"{path}: {excerpt([name])}") for name, found in parts.items()})
 
     def name_of(self, file: Path) -> str | None:
         """What a recording is called here: its path from the folder of the table, or just its name."""
         folder = self.path.resolve().parent
-        absolute = file.resolve()
+        absolute = Path(os.path.realpath(file))  # of a link to itself too, which `resolve` refuses
         names = [absolute.relative_to(folder).as_posix()] if absolute.is_relative_to(folder) else []
         return next((name for name in (*names, str(file), file.name) if name in self.parts), None)
 
@@ -89,12 +84,12 @@ class Truth:
         return delays
 
 
-def _part(row: dict[str, str | None], column: str, where: str) -> _Part:
+def _part(row: dict[str, str], column: str, where: str) -> _Part:
     seconds = column == "delay_seconds"
-    if row.get("delays"):
-        course = tuple(_number(text, "delays", where) for text in str(row["delays"]).split())
+    if moments := row.get("delays", "").split():
+        course = tuple(_number(text, "delays", where) for text in moments)
         return _Part(0.0, math.inf, tuple(MOMENT * i for i in range(len(course))), course, False)
-    delay = _number(row[column], column, where)
+    delay = _number(row.get(column, ""), column, where)
     if row.get("time"):
         moment = _number(row["time"], "time", where)
         return _Part(moment, moment, (moment,), (delay,), seconds)
@@ -123,11 +118,11 @@ def _joined(parts: list[_Part], where: str) -> list[_Part]:
     return rest
 
 
-def _number(text: str | None, column: str, where: str) -> float:
+def _number(text: str, column: str, where: str) -> float:
     try:
-        value = float(text or "")
+        value = float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise InputError(f"{where}: {column} is {text!r}; expected a number")
+        raise InputError(f"{where}: {column} is {text!r:.60}; expected a number")
     return value

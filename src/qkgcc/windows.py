@@ -21,9 +21,9 @@ def count(frame: int, window: int) -> int:
 
 
 @lru_cache(maxsize=8)
-def taper(window: int) -> npt.NDArray[np.float32]:
+def taper(window: int, dtype: Any = np.float32) -> npt.NDArray[Any]:
     """Hann's, periodic: half-overlapping ones sum to 1."""
-    shape: npt.NDArray[np.float32] = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)).astype(np.float32)
+    shape: npt.NDArray[Any] = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)).astype(dtype)
     shape.flags.writeable = False  # it is shared by all that ask for it
     return shape
 
@@ -33,8 +33,8 @@ def cut(frames: npt.NDArray[Any], window: int) -> npt.NDArray[Any]:
     hop, windows = window // 2, count(frames.shape[-1], window)
     if spare := (windows + 1) * hop - frames.shape[-1]:
         frames = np.concatenate([frames, np.zeros((*frames.shape[:-1], spare), frames.dtype)], axis=-1)
-    halves, shape = np.reshape(frames, (*frames.shape[:-1], windows + 1, hop)), taper(window)
-    cut = np.empty((*frames.shape[:-1], windows, window), np.result_type(frames, shape))
+    halves, shape = np.reshape(frames, (*frames.shape[:-1], windows + 1, hop)), taper(window, frames.dtype)
+    cut = np.empty((*frames.shape[:-1], windows, window), frames.dtype)
     np.multiply(halves[..., :-1, :], shape[:hop], out=cut[..., :hop])
     np.multiply(halves[..., 1:, :], shape[hop:], out=cut[..., hop:])
     return cut

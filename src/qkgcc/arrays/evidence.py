@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,11 +31,34 @@ import numpy.typing as npt
 from qkgcc import gcc
 from qkgcc.arrays.delays import Pairs, Steering
 from qkgcc.arrays.geometry import Geometry
-from qkgcc.audio import Framer, Recording, Resampler, Samples, check_rate
+from qkgcc.arrays.presets import array
+from qkgcc.arrays.wiring import Miswiring, WiringCheck
+from qkgcc.audio import (
+    Framer,
+    Recording,
+    Resampler,
+    Samples,
+    as_floats,
+    check_long_enough,
+    check_rate,
+    check_samples,
+    open_audio,
+    read_block,
+)
+from qkgcc.checks import (
+    check_count,
+    check_frame,
+    check_hop,
+    check_method,
+    check_number,
+    check_pairs,
+    check_speed,
+    check_threads,
+)
 from qkgcc.classical import taper
 from qkgcc.constants import SPEED_OF_SOUND
-from qkgcc.errors import InputError
-from qkgcc.estimate import NOTABLE, check_range, load_network
+from qkgcc.errors import InputError, counted
+from qkgcc.estimate import NOTABLE, load_network
 from qkgcc.evidence import DEAD, SILENCE, at_unit_level
 from qkgcc.inference.model import SteeredModel
 from qkgcc.methods import ARRAY_DEFAULT, CLASSICAL
@@ -54,7 +77,11 @@ SHARPNESS = 1.25
 where it stands in for a network: the noise of a correlation falls with that root. The likeliest for talkers in 16
 simulated rooms, with pairs more than 2 m apart (40 for frames of 1024 samples; 57 for 2048, where 60 was best)."""
 
+MOST_PAIRS = 2016
+"""Of an array: all those of 64 microphones. What is computed and kept grows with them: hundreds of megabytes there."""
+
 _FINER = 4  # lags in a sample, of a correlation: a cubic through its samples alone would miss its peaks
+_CURVES = 1 << 24  # numbers of the curves that are answered at once
 _BATCH = 1 << 21  # numbers of the spectra that PHAT works on at once
 
 Floats = npt.NDArray[np.float64]
@@ -71,6 +98,8 @@ class ArrayFrames(NamedTuple):
     """(T,) RMS over the microphones that live (full scale = 1)."""
     heard: Bools
     """(T,) whether it is no silence, for at least two microphones. Curves of others say nothing: they are flat."""
+    trust: Floats
+    """(T,) what confidences are multiplied by: 1, or less where the microphones seem to be wired otherwise."""
     dead: Bools
     """(T, M) microphones that hold nothing; the curves of their pairs are flat, too."""
     curves: Floats32
@@ -88,6 +117,7 @@ class ArrayEvidence:
     """From blocks to `ArrayFrames`.
 
     Args:
+        geometry: a `Geometry`, or what `qkgcc.arrays.array` takes.
         method: a name out of `qkgcc.methods.METHODS`, the file of a steered network, or one that is loaded already
             (`array_network`).
         sample_rate: of the blocks.
@@ -99,7 +129,7 @@ class ArrayEvidence:
 
     def __init__(
         self,
-        geometry: Geometry,
+        geometry: Geometry | str | Path,
         method: str | Path | Network = ARRAY_DEFAULT,
         *,
         sample_rate: int,
@@ -110,12 +140,15 @@ class ArrayEvidence:
         threads: int | None = None,
         speed_of_sound: float = SPEED_OF_SOUND,
     ) -> None:
-        check_range("speed of sound", speed_of_sound, 100, 10_000, "m/s")
-        check_range("frame", frame, 0.001, 60, "s")
+        speed_of_sound = check_speed(speed_of_sound)
+        frame = check_frame(frame)
         if hop is not None:
-            check_range("hop", hop, 1e-4, 3600, "s")
-        self.geometry, self.start = geometry, start
-        self.method = method.card.name if isinstance(method, Network) else str(method)
+            hop = check_hop(hop)
+        if threads is not None:
+            threads = check_threads(threads)
+        self.geometry = geometry = array(geometry)
+        self.start = check_number("start", start, 0, 1e9, "s")
+        self.method = method.card.name if isinstance(method, Network) else check_method(method)
         self.sample_rate = check_rate(sample_rate)
         self.pairs = checked_pairs(geometry, pairs)
         self._speed = speed_of_sound
@@ -144,16 +177,30 @@ class ArrayEvidence:
         self._framer = Framer(self.frame, self.hop)
         self.count = 0
         """Frames until now."""
+        self._samples = 0
         self._heard, self._dead = 0, np.zeros(len(geometry), np.int64)
         self._lone = 0  # frames that one microphone alone hears
+        self._wiring: WiringCheck | None = None
+        if WiringCheck.applies(geometry):
+            self._wiring = WiringCheck(
+                geometry,
+                self.pairs,
+                speed_of_sound,
+                rate=self.rate,
+                highest=min(self.rate, self.sample_rate) / 2,
+                frame=self.frame,
+                hop=self.hop,
+            )
         self.latency = self._resampler.latency
         """Seconds after the last sample of a frame until it is answered, at most; the frame itself comes on top."""
 
     def push(self, block: Samples) -> ArrayFrames:
         """The frames that are complete by now. Shape: (M, n) -> T frames"""
-        if block.ndim != 2 or len(block) != len(self.geometry):
-            raise InputError(wrong_channels(f"a block of shape {block.shape}", None, self.geometry))
-        return self._frames(self._resampler.push(block))
+        samples = as_floats(read_block(block, len(self.geometry)))
+        at = self.start + self._samples / self.sample_rate
+        check_samples(samples, "the stream", range(len(samples)), self.sample_rate, at)
+        self._samples += samples.shape[1]
+        return self._frames(self._resampler.push(samples))
 
     def flush(self) -> ArrayFrames:
         """The rest, at the end; an incomplete frame is none."""
@@ -164,6 +211,7 @@ class ArrayEvidence:
         twin = copy.copy(self)
         twin._resampler, twin._framer = copy.copy(self._resampler), copy.copy(self._framer)
         twin._dead = self._dead.copy()
+        twin._wiring = None if self._wiring is None else self._wiring.copy()
         return twin
 
     def curve(self, frames: ArrayFrames, pair: int) -> Floats32:
@@ -179,12 +227,19 @@ class ArrayEvidence:
         return Steering(self.lags, delays)
 
     @property
+    def largest_block(self) -> int:
+        """Samples whose frames are answered at once: the curves of many pairs take much memory."""
+        frames = max(1, _CURVES // int(self._starts[-1]))
+        return max(1, frames * self.hop * self.sample_rate // self.rate)
+
+    @property
     def none(self) -> ArrayFrames:
         """No frames."""
         return ArrayFrames(
             np.empty(0),
             np.empty(0),
             np.empty(0, np.bool_),
+            np.empty(0),
             np.empty((0, len(self.geometry)), np.bool_),
             np.empty((0, int(self._starts[-1])), np.float32),
         )
@@ -206,9 +261,19 @@ class ArrayEvidence:
             raise InputError(all_silent(name))
 
     @property
+    def miswired(self) -> Miswiring | None:
+        """How the microphones seem to be wired, if not as the geometry says; of those near to each other."""
+        return None if self._wiring is None else self._wiring.found
+
+    @property
+    def trust(self) -> float:
+        """What confidences of all that was heard until now are multiplied by."""
+        return 1.0 if self._wiring is None else self._wiring.trust
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What to know of what was heard until now, one sentence each."""
-        found = []
+        found = [] if self.miswired is None else [self.miswired.sentence]
         if self._network is not None and not self.learned.all():
             wide = [f"{i}-{j}" for (i, j), own in zip(self.pairs, self.learned, strict=True) if not own]
             shown = ", ".join(wide) if len(wide) <= 6 else f"{', '.join(wide[:5])} and {len(wide) - 5} more"
@@ -250,10 +315,11 @@ class ArrayEvidence:
         alive = np.maximum(1, (~dead).sum(axis=-1))
         level = np.sqrt(np.where(dead, 0.0, power).sum(axis=-1) / alive)
         heard = (level >= SILENCE) & (alive > 1)
-        curves = np.tile(self._nothing, (len(frames), 1))
+        curves, trust = np.tile(self._nothing, (len(frames), 1)), np.full(len(frames), self.trust)
         if heard.any():
             # One number for all channels of a frame, and what is dead takes no part in it.
             kept = at_unit_level(np.where(dead[heard, :, None], 0, frames[heard]).astype(frames.dtype))
+            trust = self._trusted(kept, heard)
             kept *= np.sqrt(alive[heard] / frames.shape[1])[:, None, None].astype(frames.dtype)
             curves[heard] = self._curves(kept, dead[heard])
         times = self.start + ((self.count + np.arange(len(frames))) * self.hop + self.frame / 2) / self.rate
@@ -261,7 +327,17 @@ class ArrayEvidence:
         self._heard += int(heard.sum())
         self._lone += int(((level >= SILENCE) & (alive == 1)).sum())
         self._dead = self._dead + dead[heard].sum(axis=0)
-        return ArrayFrames(times, level, heard, dead, curves)
+        return ArrayFrames(times, level, heard, trust, dead, curves)
+
+    def _trusted(self, kept: Samples, heard: Bools) -> Floats:
+        """See `ArrayFrames.trust`, after each frame. Shape: (heard, M, n), (T,) -> (T,)"""
+        trust = np.empty(len(heard))
+        frames = iter(kept)
+        for number, counts in enumerate(heard):
+            if counts and self._wiring is not None:
+                self._wiring.add(next(frames))
+            trust[number] = self.trust
+        return trust
 
     def _curves(self, frames: Samples, dead: Bools) -> Floats32:
         """Of frames at unit level. Shape: (T, M, n), (T, M) -> (T, K)"""
@@ -331,20 +407,28 @@ def frames_of(
     Args:
         progress: called with the share that is done, from 0 to 1.
     """
-    if len(recording.channels) != len(evidence.geometry):
-        raise InputError(wrong_channels(recording.name, len(recording.channels), evidence.geometry))
-    if recording.duration * evidence.rate < evidence.frame:
-        raise InputError(
-            f"{recording.name} has {recording.samples} samples ({recording.duration:.4f} s), less than a frame "
-            f"({evidence.frame / evidence.rate:.4f} s): give a longer recording or a shorter frame"
-        )
-    done = 0
+    check_microphones(recording, evidence.geometry)
+    check_long_enough(recording, evidence.frame, evidence.rate)
+    done, size = 0, evidence.largest_block
     for block in recording.blocks():
-        yield evidence.push(block)
+        for first in range(0, block.shape[1], size):
+            yield evidence.push(block[:, first : first + size])
         done += block.shape[1]
         if progress is not None:
             progress(done / recording.samples)
     yield evidence.flush()
+
+
+def opened(
+    source: Any, sample_rate: int | None, channels: Sequence[int] | None, start: float | None, end: float | None
+) -> Recording:
+    """The recording that the call of an estimator names."""
+    if isinstance(source, Recording):
+        if (sample_rate, channels, start, end) != (None, None, None, None):
+            raise InputError("a Recording has its channels and times already: choose them in open_audio and pick")
+        return source
+    recording = open_audio(source, sample_rate, start=start, end=end)
+    return recording if channels is None else recording.pick(channels)
 
 
 def array_network(method: str | Path, threads: int | None = None) -> Network:
@@ -359,9 +443,11 @@ def array_network(method: str | Path, threads: int | None = None) -> Network:
 
 
 def checked_pairs(geometry: Geometry, pairs: Pairs | None) -> list[tuple[int, int]]:
-    if pairs is None:
-        return geometry.pairs
-    chosen = [(int(i), int(j)) for i, j in pairs]
+    chosen = geometry.pairs if pairs is None else check_pairs(pairs)
+    if len(chosen) > MOST_PAIRS:
+        raise InputError(
+            f"{len(chosen)} pairs of {geometry.name} are too many; expected at most {MOST_PAIRS}: say which ones count"
+        )
     for i, j in chosen:
         if i == j or not (0 <= i < len(geometry) and 0 <= j < len(geometry)):
             raise InputError(
@@ -372,11 +458,12 @@ def checked_pairs(geometry: Geometry, pairs: Pairs | None) -> list[tuple[int, in
     return chosen
 
 
-def check_sources(sources: int | str, method: str | Path) -> None:
-    if sources != "auto" and (not isinstance(sources, int) or not 1 <= sources <= 16):
-        raise InputError(f"sources is {sources!r}; expected a whole number from 1 to 16, or auto")
-    if sources == "auto" and str(method) in CLASSICAL:
+def check_sources(sources: int | str, method: str | Path) -> int | str:
+    if not isinstance(sources, str) or sources != "auto":
+        return check_count("sources", sources, 1, 16, ", or auto")
+    if check_method(method) in CLASSICAL:
         raise InputError(f"{method} cannot tell how many sources there are: give their number, or take a network")
+    return sources
 
 
 def fewer_found(sources: int | str, whole: int, blocks: Sequence[int]) -> tuple[str, ...]:
@@ -425,20 +512,29 @@ def all_silent(name: str) -> str:
     return f"{name}: nearly all of its channels are silent: there is no direction to find"
 
 
-def wrong_channels(name: str, count: int | None, geometry: Geometry) -> str:
-    """The sentence about a recording whose channels are not the microphones."""
-    if count is None:
-        return f"{name} does not fit {geometry.name}: expected ({len(geometry)}, samples), a row for each microphone"
-    channels = f"{count} channel{'s' if count != 1 else ''}"
+def check_microphones(recording: Recording, geometry: Geometry) -> None:
+    """Whether the channels of a recording can be the microphones."""
+    count = len(recording.channels)
+    if count == len(geometry):
+        return
+    if recording.picked_from is None:
+        raise InputError(wrong_channels(recording.name, count, geometry))
+    raise InputError(
+        f"{count} of the {counted(recording.picked_from, 'channel')} of {recording.name} "
+        f"{'is' if count == 1 else 'are'} chosen; {geometry.name} has {len(geometry)} microphones: choose as many, in "
+        "their order"
+    )
+
+
+def wrong_channels(name: str, count: int, geometry: Geometry) -> str:
+    """The sentence about a recording with more or fewer channels than microphones."""
     if count > len(geometry):
-        advice = "pick those that are its microphones, in their order (--channels)"
+        advice = "pick those that are its microphones, in their order"
     elif count > 1:
-        advice = (
-            f"record all of them, or give an array of these {count} (--array with a TOML or CSV file of their places)"
-        )
+        advice = f"record all of them, or give an array of these {count} (a TOML or CSV file of their places)"
     else:
         advice = "a direction needs at least 2 in one file; record all of them"
-    return f"{name} has {channels}; {geometry.name} has {len(geometry)} microphones: {advice}"
+    return f"{name} has {counted(count, 'channel')}; {geometry.name} has {len(geometry)} microphones: {advice}"
 
 
 def _log_softmax(logits: Floats32) -> Floats32:

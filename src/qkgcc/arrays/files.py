@@ -18,8 +18,6 @@ error, only wrong answers.
 
 from __future__ import annotations
 
-import csv
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,8 +25,10 @@ from typing import Any
 import numpy as np
 
 from qkgcc.arrays.geometry import Geometry
+from qkgcc.checks import check_name
 from qkgcc.errors import InputError
-from qkgcc.files import write_whole
+from qkgcc.files import MARK, write_whole
+from qkgcc.textfiles import parse_toml, read_text, table_rows
 
 UNITS = {"m": 1.0, "cm": 0.01, "mm": 0.001}
 AXES = {"front": (0, 1), "back": (0, -1), "left": (1, 1), "right": (1, -1), "up": (2, 1), "down": (2, -1)}
@@ -38,20 +38,14 @@ _EXAMPLE = '["right", "front", "up"]'
 
 def read_geometry(path: str | Path) -> Geometry:
     """The geometry in a TOML or CSV file."""
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is no text file") from None
-    rows, units, axes = (_csv if path.suffix.lower() == ".csv" else _toml)(path, text)
+    path = Path(check_name("file of a geometry", path, "a path"))
+    rows, units, axes = (_csv if path.suffix.lower() == ".csv" else _toml)(path, read_text(path))
     if not isinstance(units, str) or units not in UNITS:
-        raise InputError(f"{path}: units = {units!r}; expected one of {', '.join(UNITS)}")
+        raise InputError(f"{path}: units = {units!r:.60}; expected one of {', '.join(UNITS)}")
     places = _places(path, axes)
     try:
         given = np.array(rows, dtype=np.float64).reshape(len(rows), 3) * UNITS[units]
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         raise InputError(f"{path}: microphones must be a list of three numbers each") from None
     positions = np.empty_like(given)
     for column, (place, sign) in enumerate(places):
@@ -64,14 +58,21 @@ def read_geometry(path: str | Path) -> Geometry:
 
 def write_geometry(geometry: Geometry, path: str | Path) -> Path:
     """A geometry as `read_geometry` reads it: TOML, or CSV where the name ends so, in metres."""
-    path = Path(path)
+    path = Path(check_name("file of a geometry", path, "a path"))
     axes = ("front", "left", "up")
     rows = [[round(float(x), 6) + 0.0 for x in place] for place in geometry.microphones]
     if path.suffix.lower() == ".csv":
         lines = [",".join(f"{axis}_m" for axis in axes), *(",".join(map(str, row)) for row in rows)]
     elif path.suffix.lower() == ".toml":
         quoted = ", ".join(f'"{axis}"' for axis in axes)
-        lines = ['units = "m"', f"axes = [{quoted}]", "microphones = [", *(f"  {row}," for row in rows), "]"]
+        lines = [
+            f"# {MARK}",
+            'units = "m"',
+            f"axes = [{quoted}]",
+            "microphones = [",
+            *(f"  {row}," for row in rows),
+            "]",
+        ]
     else:
         raise InputError(f"cannot write a geometry to {path}: expected a name that ends in .toml or .csv")
     return write_whole(path, lambda target: target.write_text("\n".join(lines) + "\n", encoding="utf-8"))
@@ -86,17 +87,14 @@ def _places(path: Path, axes: Any) -> list[tuple[int, int]]:
     places = [AXES[name] for name in axes] if known else []
     if sorted(place for place, _ in places) != [0, 1, 2]:
         raise InputError(
-            f"{path}: axes = {axes!r}; expected three such as {_EXAMPLE}: one of front and back, one of left and "
+            f"{path}: axes = {axes!r:.60}; expected three such as {_EXAMPLE}: one of front and back, one of left and "
             "right, one of up and down"
         )
     return places
 
 
 def _toml(path: Path, text: str) -> tuple[Any, Any, Any]:
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path} is no TOML file ({error})") from None
+    content = parse_toml(text, str(path))
     if "units" not in content:
         raise InputError(f'{path} does not say its units: add a line units = "m" (or "cm", "mm")')
     if "axes" not in content:
@@ -108,12 +106,12 @@ def _toml(path: Path, text: str) -> tuple[Any, Any, Any]:
 
 
 def _csv(path: Path, text: str) -> tuple[Any, Any, Any]:
-    rows = [row for row in csv.reader(text.splitlines()) if row]
+    rows = [row for _, row in table_rows(text.splitlines(), str(path))]
     heading = [name.strip().lower() for name in rows[0]] if rows else []
     parts = [name.partition("_") for name in heading]
     if len(parts) != 3 or len({unit for *_, unit in parts}) != 1 or not parts[0][2]:
         raise InputError(
-            f"{path} begins with {','.join(heading)!r}; expected three columns that say axis and units, such as "
+            f"{path} begins with {','.join(heading)!r:.60}; expected three columns that say axis and units, such as "
             "right_cm,front_cm,up_cm"
         )
     return rows[1:], parts[0][2], [axis for axis, *_ in parts]

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.checks import check_array, check_indices, check_name, given
 from qkgcc.errors import InputError
 
 HIGHEST = 10_000.0
 """Metres above or below the origin of a geometry that a source may be at."""
+
+MOST_MICROPHONES = 256
+"""Of an array: what is computed and kept of each pair grows with their square."""
 
 _SMALLEST, _LARGEST = 0.001, 100.0  # metres between two microphones; anything else is a slip in the units
 _FARTHEST = 1e9  # metres from the origin, beyond which distances between microphones are rounding errors
@@ -33,12 +37,17 @@ class Geometry:
     name: str = "array"
 
     def __post_init__(self) -> None:
-        positions = np.array(self.microphones, dtype=np.float64)
+        check_name("name of an array", self.name, "text")
+        positions = check_array(
+            "microphones", self.microphones, "one row of three numbers for each of 2 or more of them"
+        )
         if positions.ndim != 2 or positions.shape[1] != 3 or len(positions) < 2:
             raise InputError(
                 f"microphones have shape {positions.shape}; expected one row of three numbers for each of 2 or more of "
                 "them"
             )
+        if len(positions) > MOST_MICROPHONES:
+            raise InputError(f"there are {len(positions)} microphones; expected at most {MOST_MICROPHONES}")
         if not np.isfinite(positions).all():
             raise InputError("a microphone position is not a finite number")
         if np.abs(positions).max() > _FARTHEST:
@@ -62,6 +71,11 @@ class Geometry:
 
     def spacing(self, first: int, second: int) -> float:
         """Metres between two microphones."""
+        for one in check_indices("a pair", (first, second), "(0, 1)"):
+            if not 0 <= one < len(self):
+                raise InputError(
+                    f"{self.name} has microphones 0 to {len(self) - 1}; there is no microphone {given(one)}"
+                )
         return float(np.linalg.norm(self.microphones[first] - self.microphones[second]))
 
     @property

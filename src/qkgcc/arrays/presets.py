@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.arrays.files import read_geometry
-from qkgcc.arrays.geometry import Geometry
+from qkgcc.arrays.geometry import MOST_MICROPHONES, Geometry
+from qkgcc.checks import check_count, check_name, given
 from qkgcc.errors import InputError
+from qkgcc.files import broken_link, exists
 
 Floats = npt.NDArray[np.float64]
-
-_MOST = 256  # microphones
 
 
 def _linear(count: int, spacing: float) -> Floats:
@@ -52,34 +52,42 @@ SHAPES: dict[str, tuple[str, Callable[..., Floats]]] = {
 }
 
 
-def array(name: str | Path) -> Geometry:
-    """A preset by its name, or the geometry in a TOML or CSV file.
+def array(name: str | Path | Geometry) -> Geometry:
+    """A preset by its name, the geometry in a TOML or CSV file, or a `Geometry` as it is.
 
     >>> array("circular:8:0.1").spacing(0, 4)
     0.2
     """
-    text = str(name)
+    if isinstance(name, Geometry):
+        return name
+    text = check_name("array", name, "the name of a preset, the path of a TOML or CSV file, or a Geometry")
     shape, *sizes = text.split(":")
     if text in FIXED:
         return Geometry(FIXED[text](), text)
     if shape in SHAPES:
         return Geometry(_sized(text, shape, sizes), text)
-    if text and (Path(text).suffix.lower() in (".toml", ".csv") or Path(text).exists()):
+    if Path(text).suffix.lower() in (".toml", ".csv") or exists(text) or broken_link(text):
         return read_geometry(text)
     forms = [*FIXED, *(form for form, _ in SHAPES.values())]
-    raise InputError(f"there is no array {text!r}; there are {', '.join(forms)}, or give a TOML or CSV file")
+    raise InputError(f"there is no array {given(text)}; there are {', '.join(forms)}, or give a TOML or CSV file")
 
 
 def _sized(text: str, shape: str, sizes: list[str]) -> Floats:
     form, make = SHAPES[shape]
     try:
         *counts, size = sizes
-        numbers = [int(count) for count in counts]
-        if len(sizes) != form.count(":") or not all(2 <= n <= _MOST for n in numbers) or not 0 < float(size) < math.inf:
+        numbers, metres = [int(count) for count in counts], float(size)
+        if len(sizes) != form.count(":"):
             raise ValueError
-        return make(*numbers, float(size))
     except ValueError:
-        raise InputError(f"the array {text!r} is not understood; expected {form}, such as {_example(shape)}") from None
+        raise InputError(
+            f"the array {given(text)} is not understood; expected {form}, such as {_example(shape)}"
+        ) from None
+    for number in numbers:
+        check_count(f"the number of microphones of {given(text)}", number, 2, MOST_MICROPHONES)
+    if not 0 < metres < math.inf:
+        raise InputError(f"the size of {given(text)} is {metres:g} m; expected more than 0, such as {_example(shape)}")
+    return make(*numbers, metres)
 
 
 def _example(shape: str) -> str:

@@ -30,8 +30,8 @@ from qkgcc.cli import (
     simulate,
     train,
 )
+from qkgcc.constants import INTERRUPTED
 from qkgcc.errors import InputError, MissingExtraError
-from qkgcc.interrupts import INTERRUPTED
 
 app = typer.Typer(
     help="Time delay between two microphones. Positive: the first channel hears the source later.",
@@ -75,8 +75,21 @@ def options(
     """Time delay between two microphones. Positive: the first channel hears the source later."""
 
 
+def _replace_closed_streams() -> None:
+    """Python has none where the shell closed them (`>&-`), and the next file that is opened takes their place.
+
+    Writing to standard output then fails, as it should. What is said on standard error, nobody wants to read.
+    """
+    if sys.stdout is None:
+        null = open(os.open(os.devnull, os.O_RDONLY), "wb", buffering=0)  # noqa: SIM115, PTH123
+        sys.stdout = io.TextIOWrapper(null, encoding="utf-8", write_through=True)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+
+
 def main() -> None:
     """Run the command line; what a user can mend is one sentence, not a traceback."""
+    _replace_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):  # standard error shows such letters as numbers of its own accord
         sys.stdout.reconfigure(errors="replace")  # a terminal without Greek letters is no reason to stop
     try:

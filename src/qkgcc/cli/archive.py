@@ -1,24 +1,36 @@
 """`qkgcc estimate --out FOLDER`: an output for each of many recordings."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.progress import TextColumn, TimeRemainingColumn
+from rich.progress import TimeRemainingColumn
 
 from qkgcc import outputs
 from qkgcc.archives import Outcome, Share, Task, Work, run
+from qkgcc.cli.overwriting import check_replaceable
 from qkgcc.cli.pace import Pace
-from qkgcc.cli.tables import progress_bar
-from qkgcc.errors import InputError
+from qkgcc.cli.tables import progress_bar, text_column
 from qkgcc.estimate import DelayEstimator
-from qkgcc.files import check_writable, shown
+from qkgcc.files import check_writable, make_folder, shown
 from qkgcc.interrupts import stop_requests
+from qkgcc.results import CSV_COLUMNS
+
+_BEGIN = {"csv": re.compile(",".join(CSV_COLUMNS).encode()), "json": re.compile(rb'\{"source": "')}
+"""How outputs begin."""
 
 
 def archive(
-    given: list[Task], work: Work, folder: Path, *, jobs: int, skip_existing: bool, options: Mapping[str, Any]
+    given: list[Task],
+    work: Work,
+    folder: Path,
+    *,
+    jobs: int,
+    skip_existing: bool,
+    overwrite: bool,
+    options: Mapping[str, Any],
 ) -> None:
     """Do it with a bar, say what fails, sum up, also after Ctrl-C or SIGTERM; exit code 1 when something has failed.
 
@@ -26,10 +38,10 @@ def archive(
         options: what the outputs depend on, see `qkgcc.outputs`.
     """
     DelayEstimator(**work.estimator)  # options that cannot be are not to be remembered
-    left = _prepared(given, folder, outputs.memory(folder, work.format), skip_existing, options)
+    left = _prepared(given, folder, work.format, skip_existing, overwrite, options)
     done: list[Outcome] = []
     pace = Pace()
-    with stop_requests() as stop, progress_bar(TextColumn("{task.fields[state]}"), TimeRemainingColumn()) as bar:
+    with stop_requests() as stop, progress_bar(text_column("{task.fields[state]}"), TimeRemainingColumn()) as bar:
         # How long recordings are is known when they are opened; how many bytes they have, at once and before.
         sizes = {task: _size(task.source) for task in left}
         shares: dict[Task, float] = {}
@@ -54,7 +66,7 @@ def archive(
                 show()
                 for text in (*outcome.warnings, *([] if outcome.error is None else [outcome.error])):
                     kind = "warning" if outcome.error is None else "error"
-                    bar.console.print(f"{kind}: {text}", highlight=False, markup=False, soft_wrap=True)
+                    bar.console.print(f"{kind}: {text}", soft_wrap=True)
             interrupted = stop()
         except KeyboardInterrupt:
             interrupted = True
@@ -67,14 +79,14 @@ def archive(
 
 
 def _prepared(
-    given: list[Task], folder: Path, memory: Path, skip_existing: bool, options: Mapping[str, Any]
+    given: list[Task], folder: Path, format: str, skip_existing: bool, overwrite: bool, options: Mapping[str, Any]
 ) -> list[Task]:
     """The tasks that are left, in a folder that can be written to: found out before the work, not after it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {shown(folder)}: {error.strerror or error}") from None
+    make_folder(folder)
+    memory = outputs.memory(folder, format)
     left = outputs.missing(given, memory, options) if skip_existing else given
+    for task in left:
+        check_replaceable(task.output, overwrite, _BEGIN[format].match)
     for parent in sorted({task.output.parent for task in left} | {folder}):
         if parent.is_dir():
             check_writable(parent)

@@ -7,7 +7,9 @@ import typer
 from rich.table import Table
 
 from qkgcc.cli.options import SpeedOfSound, Temperature, sound_speed
+from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.tables import console
+from qkgcc.errors import counted
 
 
 def array(
@@ -15,6 +17,7 @@ def array(
     plot: Annotated[Path | None, typer.Option(help="Draw it, from above and from the side (.png, .svg, .pdf).")] = None,
     speed_of_sound: SpeedOfSound = None,
     temperature: Temperature = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Show an array of microphones: places, spacings, largest delays, and which directions it cannot tell apart.
 
@@ -31,6 +34,9 @@ def array(
     """
     from qkgcc import arrays, plots
 
+    if plot is not None:
+        plots.check_plotting(plot)  # before anything is printed
+        check_replaceable(plot, overwrite)
     speed = sound_speed(speed_of_sound, temperature)
     geometry = arrays.array(name)
     table = Table("channel", "front", "left", "up", title=f"{geometry.name}: cm", title_justify="left")
@@ -39,8 +45,8 @@ def array(
     spacings = [geometry.spacing(*pair) for pair in geometry.pairs]
     console().print(table)
     console().print(
-        f"{len(spacings)} pairs, {100 * min(spacings):.2f} to {100 * max(spacings):.2f} cm apart: delays up to "
-        f"{1000 * max(spacings) / speed:.3f} ms"
+        f"{counted(len(spacings), 'pair')}, {100 * min(spacings):.2f} to {100 * max(spacings):.2f} cm apart: delays up "
+        f"to {1000 * max(spacings) / speed:.3f} ms"
     )
     unclear = geometry.cannot_tell
     console().print("It can tell all directions apart." if unclear is None else f"It cannot tell {unclear}.")

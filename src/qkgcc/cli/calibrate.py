@@ -1,5 +1,6 @@
 """`qkgcc calibrate`: recorders that run apart, and microphones that are not quite where the drawing says."""
 
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -12,8 +13,10 @@ from rich.table import Table
 
 from qkgcc.audio import Recording, open_audio
 from qkgcc.cli.options import ArrayChannels, SpeedOfSound, Temperature, numbers, sound_speed, with_channels
+from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.tables import console, number, progress_bar
 from qkgcc.errors import InputError
+from qkgcc.files import shown
 from qkgcc.results import rounded
 
 app = typer.Typer(
@@ -45,6 +48,7 @@ def offsets(
     speed_of_sound: SpeedOfSound = None,
     temperature: Temperature = None,
     format: Format = Report.table,
+    overwrite: Overwrite = False,
 ) -> None:
     """Find when recorders were started and how far their clocks run apart, from a clap or from speech.
 
@@ -61,11 +65,14 @@ def offsets(
 
     * `qkgcc calibrate offsets clap-a.wav clap-b.wav --distances 1.2,0.8 --format json`
     """
-    from qkgcc.arrays.calibration.alignment import write_aligned
+    from qkgcc.arrays.calibration.alignment import aligned_paths, write_aligned
     from qkgcc.arrays.calibration.synchronise import synchronise
 
-    recordings, names = _recorders(files)
     metres = numbers("--distances", distances)
+    recordings, names = _recorders(files)
+    for path in [] if write is None else aligned_paths(write, names):
+        if path not in files:  # those are refused in any case
+            check_replaceable(path, overwrite)
     with progress_bar() as bar:
         task = bar.add_task("comparing", total=1.0)
         answer = synchronise(
@@ -130,7 +137,7 @@ def offsets(
     for remark in answer.remarks:
         console().print(remark)
     for path in written:
-        typer.echo(f"written: {path}")
+        typer.echo(f"written: {shown(path)}")
 
 
 @app.command()
@@ -151,6 +158,7 @@ def positions(
     speed_of_sound: SpeedOfSound = None,
     temperature: Temperature = None,
     format: Format = Report.table,
+    overwrite: Overwrite = False,
 ) -> None:
     """Refine the positions of microphones from a walk around them; nobody needs to know where it went.
 
@@ -171,6 +179,8 @@ def positions(
     from qkgcc.arrays.files import write_geometry
 
     nominal = named(array)
+    if out is not None:
+        check_replaceable(out, overwrite)  # before the work, not after it
     speed = sound_speed(speed_of_sound, temperature)
     with progress_bar() as bar:
         task = bar.add_task("delays", total=1.0)
@@ -222,7 +232,7 @@ def positions(
             size = f"±{100 * one.sd:.1f} cm" if one.sd < 1 else "not at all"
             console().print(f"Not determined: {one.what} ({size}): {one.advice}.")
         if out is not None:
-            typer.echo(f"written: {out}")
+            typer.echo(f"written: {shown(out)}")
     if found.unsolved:
         raise typer.Exit(1)
 
@@ -232,7 +242,12 @@ def _recorders(files: list[Path]) -> tuple[list[Recording], list[str]]:
         names = [file.stem for file in files]
         if len(set(names)) < len(names):
             names = [f"{file.parent.name}-{file.stem}" for file in files]
-        return [open_audio(file) for file in files], names
+        recordings = [open_audio(file) for file in files]
+        for first, second in itertools.combinations(files, 2):
+            if first.exists() and second.exists() and first.samefile(second):
+                what = "is given twice" if first == second else f"and {shown(second)} are one file"
+                raise InputError(f"{shown(first)} {what}: give one file for each recorder")
+        return recordings, names
     recording = open_audio(files[0])
     if len(recording.channels) < 2:
         raise InputError(f"{recording.name} has 1 channel; give one file for each of two recorders or more")

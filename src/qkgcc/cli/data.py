@@ -1,5 +1,6 @@
 """`qkgcc data`: get corpora, make banks of them, render the frozen benchmarks."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,9 +9,11 @@ import typer
 from rich.progress import DownloadColumn, TransferSpeedColumn
 from rich.table import Table
 
+from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.tables import console, progress_bar
 from qkgcc.data.corpora import SETS, VARIABLE, data_root
 from qkgcc.errors import InputError
+from qkgcc.files import make_folder
 
 app = typer.Typer(
     help="Corpora: download them, and pack them into banks for training and the benchmark.",
@@ -19,6 +22,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+_BANK = re.compile(rb'\{\s*"format": \d+,\s*"set": "')
+"""How the index of a bank begins."""
 
 SetName = Annotated[str, typer.Option("--set", metavar="SET", help=f"One of {', '.join(SETS)}.")]
 Data = Annotated[Path | None, typer.Option(help=f"Folder of the corpora (when not given: ${VARIABLE}).")]
@@ -72,6 +78,7 @@ def bank(
     ] = "test",
     data: Data = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Threads (when not given: one per core).")] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Pack a set into a bank: silence removed, encoded, in one file with an index.
 
@@ -85,14 +92,16 @@ def bank(
 
     * `qkgcc data bank --set music --out banks/music --seconds 10 --whole-split none`
     """
+    from qkgcc.data.banks import bank_files
     from qkgcc.data.packing import build, recipe_for
 
+    audio, index = bank_files(out)
+    check_replaceable(index, overwrite, _BANK.match)
+    if not index.exists():
+        check_replaceable(audio, overwrite)
     recipe = recipe_for(set_name, seconds, None if whole_split == "none" else whole_split)
     root = data_root(data)
-    try:  # before the work, not after it
-        out.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {out.parent}: {error.strerror or error}") from None
+    make_folder(out.parent)  # before the work, not after it
     with progress_bar() as bar:
         task = bar.add_task(f"packing {set_name}")
         made = build(

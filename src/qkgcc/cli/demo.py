@@ -8,9 +8,11 @@ import typer
 from rich.table import Table
 
 from qkgcc import samples
+from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.tables import bar, console, number
 from qkgcc.estimate import DelayEstimator
 from qkgcc.methods import DEFAULT
+from qkgcc.plots import check_plotting
 
 _NAME = "talkers-2ch"
 
@@ -18,8 +20,12 @@ _NAME = "talkers-2ch"
 def demo(
     method: Annotated[str, typer.Option("--method", "-m", help="One of `qkgcc methods`, or a checkpoint.")] = DEFAULT,
     plot: Annotated[Path | None, typer.Option(help="Write a picture of the delays with the truth on it.")] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Estimate the delays of the bundled recording and compare them with the truth."""
+    if plot is not None:
+        check_plotting(plot)  # before the work, not after it
+        check_replaceable(plot, overwrite)
     path, truth = samples.path(_NAME), samples.truth(_NAME)
     estimator = DelayEstimator(method, spacing=truth["spacing"], speed_of_sound=truth["speed_of_sound"])
     table = Table(

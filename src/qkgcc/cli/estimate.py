@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TaskProgressColumn, TimeRemainingColumn
 
 from qkgcc.archives import Work, tasks
 from qkgcc.audio import Recording, open_audio
 from qkgcc.cli.archive import archive
 from qkgcc.cli.live import live
-from qkgcc.cli.options import Band, MaxDelay, Other, Spacing, SpeedOfSound, Temperature, sound_speed
+from qkgcc.cli.options import Band, MaxDelay, Other, Spacing, SpeedOfSound, Temperature, sound_speed, whole_number
+from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.pace import Pace
-from qkgcc.cli.tables import console, delay_table, progress_bar
+from qkgcc.cli.tables import console, delay_table, progress_bar, text_column
 from qkgcc.errors import InputError
 from qkgcc.estimate import DelayEstimator
+from qkgcc.files import is_folder
 from qkgcc.methods import DEFAULT
 from qkgcc.outputs import options_of
 from qkgcc.pcm import FORMATS
@@ -117,6 +119,7 @@ def estimate(
         float | None,
         typer.Option(help="With --raw: seconds that a confidence waits (0; with 1 it is a recording's, calibrated)."),
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Delay between two channels over time, and one for the whole recording.
 
@@ -181,7 +184,7 @@ def estimate(
         given = tasks(_with_roots(files), out, kind)
         work = Work(options, kind, curve is True, pick, start, end)
         depends = options_of(work, channels=None if pairs else channels, pairs=pairs)
-        archive(given, work, out, jobs=jobs, skip_existing=skip_existing, options=depends)
+        archive(given, work, out, jobs=jobs, skip_existing=skip_existing, overwrite=overwrite, options=depends)
         return
     if jobs != 1 or skip_existing:
         raise InputError("--jobs and --skip-existing are for many outputs: give --out FOLDER, too")
@@ -191,13 +194,15 @@ def estimate(
     if plot is not None:
         check_plotting(plot)  # before the work, not after it
     sources = expand(files)
+    if plot is not None and len(sources) == 1 and pairs is None:
+        check_replaceable(plot, overwrite)
     failed = 0
     incomplete = False
     header = True
     taken: set[Path] = set()
     curve = curve is not False
     pace = Pace()
-    columns = TaskProgressColumn(), TextColumn("{task.fields[pace]}"), TimeRemainingColumn()
+    columns = TaskProgressColumn(), text_column("{task.fields[pace]}"), TimeRemainingColumn()
     with progress_bar(*columns) as progress:
         task = progress.add_task("", total=float(len(sources)), pace="")
         for number, source in enumerate(sources):
@@ -231,7 +236,9 @@ def estimate(
                         continue
                     if plot is not None:
                         named = (source if len(sources) > 1 else None), (pair if len(chosen) > 1 else None)
-                        answer.plot(plot_path(plot, *named, taken))
+                        picture = plot_path(plot, *named, taken)
+                        check_replaceable(picture, overwrite)
+                        answer.plot(picture)
                     with paused(progress):
                         _print(answer, format, header=header, curve=curve)
                         for warning in answer.warnings:
@@ -259,7 +266,7 @@ def _with_roots(files: list[Path]) -> list[tuple[Path, Path]]:
     """Each recording, after the folder that was given or that it lies in."""
     sources: list[tuple[Path, Path]] = []
     for file in files:
-        if file.is_dir():
+        if is_folder(file):
             found = sorted(p for p in file.rglob("*") if p.suffix.lower() in AUDIO_SUFFIXES and _is_recording(p))
             if not found:
                 raise InputError(f"the folder {file} holds no recordings")
@@ -297,10 +304,10 @@ def read_pairs(text: str) -> list[tuple[int, int]]:
     """
     chosen = []
     for part in text.split(","):
-        first, dash, second = part.strip().partition("-")
-        if not (dash and first.isdecimal() and second.isdecimal()):
+        first, second = (whole_number(channel) for channel in part.strip().partition("-")[::2])
+        if first is None or second is None:
             raise InputError(f"--pairs {text}: expected `all`, or pairs of channels such as 0-1,0-3")
-        chosen.append((int(first), int(second)))
+        chosen.append((first, second))
     return chosen
 
 

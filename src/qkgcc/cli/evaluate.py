@@ -15,7 +15,7 @@ from qkgcc.cli.estimate import Format, expand
 from qkgcc.cli.options import MaxDelay, Spacing, SpeedOfSound, Temperature, sound_speed
 from qkgcc.cli.tables import console, progress_bar
 from qkgcc.confidence import TOLERANCE
-from qkgcc.errors import InputError
+from qkgcc.errors import InputError, counted
 from qkgcc.estimate import DelayEstimator
 from qkgcc.methods import DEFAULT
 from qkgcc.truth import Truth
@@ -86,7 +86,7 @@ def evaluate(
                 if len(sources) == 1:
                     raise
                 failed += 1
-                progress.console.print(f"error: {error}", highlight=False)
+                progress.console.print(f"error: {error}", soft_wrap=True)
             else:  # all methods or none: they are compared on the same frames
                 for m, pair in zip(methods, pairs, strict=True):
                     found[m].append(pair)
@@ -101,8 +101,8 @@ def evaluate(
     _print(rows, format, by_file)
     if beyond:
         typer.echo(
-            f"warning: the true delays of {beyond} recordings are beyond the largest that is searched: give the real "
-            "--spacing or --max-delay",
+            f"warning: the true delays of {counted(beyond, 'recording')} are beyond the largest that is searched: give "
+            "the real --spacing or --max-delay",
             err=True,
         )
     if failed:

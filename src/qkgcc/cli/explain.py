@@ -8,6 +8,7 @@ import typer
 
 from qkgcc.audio import open_audio
 from qkgcc.cli.options import Band, MaxDelay, Other, Spacing
+from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.tables import progress_bar
 from qkgcc.estimate import DelayEstimator
 from qkgcc.methods import DEFAULT
@@ -25,6 +26,7 @@ def explain(
     other: Other = None,
     start: Annotated[float | None, typer.Option(help="Begin at this second.")] = None,
     end: Annotated[float | None, typer.Option(help="Stop at this second.")] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """A picture of how much each frequency counts, over time: the learned reliability.
 
@@ -39,6 +41,7 @@ def explain(
     * `qkgcc explain array.flac --method mine.safetensors --channels 0 3 --start 10 --end 20 --plot weights.svg`
     """
     check_plotting(plot)
+    check_replaceable(plot, overwrite)
     estimator = DelayEstimator(method, spacing=spacing, max_delay=max_delay, band=band)
     recording = open_audio(file, start=start, end=end, other=other).pick(channels)
     with progress_bar() as progress:

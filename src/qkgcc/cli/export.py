@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.errors import InputError, MissingExtraError
-from qkgcc.files import write_whole
+from qkgcc.files import is_file, shown, write_whole
 from qkgcc.inference import files
 from qkgcc.methods import PRETRAINED, pretrained
 from qkgcc.neural import ONNX
@@ -29,6 +30,7 @@ def export(
         float | None,
         typer.Option(help="Seconds between frozen delays: the network's step, a whole fraction or multiple of it."),
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write a network as ONNX: `frames` (batch, 2, n) and `delays` (L,) in seconds in, `logits` (batch, L) out.
 
@@ -57,16 +59,17 @@ def export(
         raise InputError(f"--out {path}: its suffix is to be .onnx, by which it is told from a checkpoint")
     if source.suffix.lower() == ONNX:
         raise InputError(f"{source} is an ONNX file already: export from the network's name or its checkpoint")
-    if not source.is_file():
+    if not is_file(source):
         raise InputError(f"there is no network {network!r}: give {', '.join(PRETRAINED)}, or the path of a file")
     if step is not None and max_delay is None:
         raise InputError("--step is of frozen delays: give --max-delay, too")
+    check_replaceable(path, overwrite)
     if network in PRETRAINED and max_delay is None:  # comes with the package
         content = source.with_suffix(ONNX).read_bytes()
         write_whole(path, lambda target: target.write_bytes(content))
     else:
         _write(source, path, max_delay, step)
-    typer.echo(f"written: {path} ({path.stat().st_size / 1e6:.2f} MB)")
+    typer.echo(f"written: {shown(path)} ({path.stat().st_size / 1e6:.2f} MB)")
 
 
 def _write(source: Path, path: Path, max_delay: float | None, step: float | None) -> None:

@@ -8,6 +8,7 @@ import typer
 from qkgcc.cli.estimate import Format
 from qkgcc.cli.options import Spacing, SpeedOfSound, Temperature, sound_speed, source_count
 from qkgcc.errors import InputError
+from qkgcc.files import exists, shown
 from qkgcc.methods import ARRAY_DEFAULT, DEFAULT
 
 
@@ -51,6 +52,7 @@ def listen(
     temperature: Temperature = None,
     format: Annotated[Format, typer.Option(help="What to print; in a terminal, table is a live view.")] = Format.table,
     curve: Annotated[bool, typer.Option(help="Whether JSON holds the curves or maps too.")] = True,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Let --record replace a file that is there.")] = False,
 ) -> None:
     """Delay or direction of what is heard now, until Ctrl-C.
 
@@ -81,8 +83,12 @@ def listen(
         raise InputError("--from replays a recording, which has its own rate: give no --device and no --sample-rate")
     if seconds is not None and not 0 < seconds < 1e9:
         raise InputError(f"--seconds {seconds:g}: expected more than 0")
-    if record is not None and file is not None and file.exists() and record.exists() and record.samefile(file):
+    if record is not None and file is not None and exists(file) and exists(record) and record.samefile(file):
         raise InputError(f"--record {record} is the recording that is replayed: give another name")
+    if record is not None and exists(record) and not overwrite:
+        raise InputError(
+            f"--record {shown(record)} is there already: give another name, or --overwrite to replace what it holds"
+        )
 
     geometry = None if array is None else arrays.array(array)
     heard = listening.Heard(file, speed, device, sample_rate, channels, record, seconds, format, curve)

@@ -23,15 +23,17 @@ from qkgcc.cli.listening_view import (
     direction_heading,
     direction_lines,
     direction_picture,
+    load_text,
     overruns_text,
 )
 from qkgcc.cli.live import conclude, frame_printer
+from qkgcc.cli.options import picked_channels
 from qkgcc.cli.tables import console
-from qkgcc.errors import InputError
+from qkgcc.errors import InputError, counted
 from qkgcc.estimate import DelayEstimator
 from qkgcc.files import shown
 from qkgcc.interrupts import stop_requests
-from qkgcc.listening import A, Session, picked_channels
+from qkgcc.listening import A, Session
 from qkgcc.results import DelayEstimate
 from qkgcc.stream import DelayStream
 
@@ -146,11 +148,11 @@ def _run(
 
 
 def _summary(session: Session[Any]) -> str:
-    parts = [f"heard {session.seconds:.1f} s, {session.frames} frames, {overruns_text(session)}"]
+    parts = [f"heard {session.seconds:.1f} s, {counted(session.frames, 'frame')}, {overruns_text(session)}"]
     if session.latencies:
         typical, worst = 1000 * np.median(session.latencies), 1000 * max(session.latencies)
         parts.append(f"latency {typical:.0f} ms, at most {worst:.0f} ms")
-    parts.append(f"load {100 * session.mean_load:.1f} %")
+    parts.append(load_text(session.mean_load, 1))
     if session.recorder is not None:
         parts.append(f"recording: {shown(session.recorder.path)} ({session.recorder.seconds:.1f} s)")
     return "; ".join(parts)

@@ -18,6 +18,7 @@ from rich.text import Text
 from qkgcc.arrays.directions.stream import DirectionFrames, speaking
 from qkgcc.arrays.tracks.tracker import Track
 from qkgcc.cli.tables import bar, number
+from qkgcc.errors import counted
 from qkgcc.listening import A, Floats, Session
 from qkgcc.results import DelayEstimate
 
@@ -278,15 +279,23 @@ def spread(labels: tuple[str, ...], width: int) -> str:
 
 def status_line(session: Session[A]) -> str:
     """How it keeps up."""
-    parts = [f"heard {session.seconds:.1f} s", f"{session.frames} frames", overruns_text(session)]
+    parts = [f"heard {session.seconds:.1f} s", counted(session.frames, "frame"), overruns_text(session)]
     if session.latencies:
         recent = list(session.latencies)[-15:]
         parts.append(f"latency {1000 * float(np.mean(recent)):.0f} ms")
     if session.source.live:
-        parts.append(f"load {100 * session.load:.0f} %")
+        parts.append(load_text(session.load))
     if session.recorder is not None and session.recorder.fault is None:
         parts.append(f"recording {session.recorder.seconds:.1f} s")
     return ", ".join(parts)
+
+
+def load_text(load: float, digits: int = 0) -> str:
+    """
+    >>> load_text(0.25), load_text(4.476)
+    ('load 25 %', 'needs 4.5 s for a second of sound')
+    """
+    return f"load {100 * load:.{digits}f} %" if load <= 1 else f"needs {load:.1f} s for a second of sound"
 
 
 def overruns_text(session: Session[A]) -> str:

@@ -9,7 +9,7 @@ import typer
 from qkgcc import pcm
 from qkgcc.audio import check_channels
 from qkgcc.cli.tables import frame_lines, frames_heading, summary_line
-from qkgcc.errors import InputError
+from qkgcc.errors import InputError, counted
 from qkgcc.estimate import DelayEstimator
 from qkgcc.interrupts import interrupts_wait
 from qkgcc.results import DelayEstimate, csv_text
@@ -82,8 +82,8 @@ def conclude(last: DelayEstimate, heard: int, fault: BaseException | None, *, ta
         raise InputError(f"{last.source} is empty (0 bytes)")
     if not last.summary.frames:
         raise InputError(
-            f"{last.source} has {heard} samples ({heard / last.sample_rate:.3f} s), less than a frame: record longer, "
-            "or give a shorter --frame"
+            f"{last.source} has {counted(heard, 'sample')} ({heard / last.sample_rate:.4g} s), less than a frame: "
+            "record longer, or give a shorter --frame"
         )
     if not last.summary.answered:
         first, second = last.channels

@@ -12,6 +12,7 @@ from rich.table import Table
 from qkgcc.audio import Recording, open_audio
 from qkgcc.cli.estimate import expand, paused, plot_path, read_pairs
 from qkgcc.cli.options import SpeedOfSound, Temperature, channel_numbers, numbers, sound_speed, source_count
+from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.tables import console, progress_bar
 from qkgcc.errors import InputError
 from qkgcc.methods import ARRAY_DEFAULT
@@ -88,6 +89,7 @@ def locate(
         bool, typer.Option(help="Whether JSON holds the frames too, or only blocks and the whole.")
     ] = True,
     plot: Annotated[Path | None, typer.Option(help="Write a picture; several inputs give OUT-NAME.png each.")] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Directions of sources over time and in the whole recording, heard by an array of microphones, or their places.
 
@@ -145,6 +147,8 @@ def locate(
         locator = _directions(geometry, method, common, track=track, keep_maps=plot is not None, frames=frames)
     chosen = channel_numbers(channels)
     given = expand(files)
+    if plot is not None and len(given) == 1:
+        check_replaceable(plot, overwrite)
     taken: set[Path] = set()
     failed, header = 0, True
     with progress_bar() as progress:
@@ -161,7 +165,9 @@ def locate(
                     recording = recording.pick(chosen, "record all microphones into one file")
                 answer = locator.find(recording, show)
                 if plot is not None:
-                    answer.plot(plot_path(plot, source if len(given) > 1 else None, None, taken))
+                    picture = plot_path(plot, source if len(given) > 1 else None, None, taken)
+                    check_replaceable(picture, overwrite)
+                    answer.plot(picture)
                 with paused(progress):
                     if format is Format.table:
                         console().print(locator.table(answer))

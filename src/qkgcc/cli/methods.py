@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from rich.markup import escape
 from rich.table import Table
 
 from qkgcc.cli.tables import console
@@ -17,7 +16,7 @@ def methods() -> None:
         table.add_row(method.name, method.line, method.reference)
     table.caption = (
         f"{DEFAULT} is taken when no method is named, {ARRAY_DEFAULT} by arrays. A network of your own is a method, "
-        "too: qkgcc estimate FILE --method path/to/best.safetensors\n" + escape("\n".join(_runners()))
+        "too: qkgcc estimate FILE --method path/to/best.safetensors\n" + "\n".join(_runners())
     )
     table.caption_justify = "left"
     console().print(table)

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from qkgcc.audio import Recording
+from qkgcc.checks import check_speed
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
-from qkgcc.estimate import check_range
 
 Spacing = Annotated[
     float | None,
@@ -37,9 +37,7 @@ def sound_speed(speed: float | None, temperature: float | None) -> float:
     343.2
     """
     if temperature is None:
-        if speed is not None:
-            check_range("speed of sound", speed, 100, 10_000, "m/s")
-        return SPEED_OF_SOUND if speed is None else speed
+        return SPEED_OF_SOUND if speed is None else check_speed(speed)
     if speed is not None:
         raise InputError("give --speed-of-sound or --temperature, not both")
     if not -80 <= temperature <= 80:
@@ -61,9 +59,34 @@ def channel_numbers(text: str | None, count: int | None = None) -> list[int] | N
     """
     if text is None:
         return None
-    from qkgcc.listening import picked_channels
-
     return picked_channels(text, len(text.replace(",", " ").split()) if count is None else count)
+
+
+def picked_channels(text: str | None, count: int) -> list[int]:
+    """The channels that `--channels 1,2,3,4` names; without it the first ones.
+
+    >>> picked_channels("3, 2", 2), picked_channels(None, 4)
+    ([3, 2], [0, 1, 2, 3])
+    """
+    if text is None:
+        return list(range(count))
+    chosen = [whole_number(part) for part in text.replace(",", " ").split()]
+    if not chosen or None in chosen:
+        raise InputError(f"--channels {text}: expected whole numbers from 0 on, such as 0,1")
+    if len(chosen) != count:
+        raise InputError(f"--channels {text} names {len(chosen)}; {count} are needed, in their order")
+    if len(set(chosen)) < count:
+        raise InputError(f"--channels {text}: every channel once")
+    return [number for number in chosen if number is not None]
+
+
+def whole_number(text: str) -> int | None:
+    """A number from 0 on, of at most nine digits; None: it is none. (Python refuses those of thousands of digits.)
+
+    >>> whole_number("12"), whole_number("-1"), whole_number(5000 * "9")
+    (12, None, None)
+    """
+    return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 def numbers(option: str, text: str | None) -> list[float] | None:
@@ -87,6 +110,7 @@ def source_count(text: str) -> int | str:
     >>> source_count("2"), source_count("auto")
     (2, 'auto')
     """
-    if text != "auto" and not text.isdecimal():
+    count = text if text == "auto" else whole_number(text)
+    if count is None:
         raise InputError(f"--sources {text}: expected a number such as 2, or auto")
-    return text if text == "auto" else int(text)
+    return count

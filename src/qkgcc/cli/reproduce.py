@@ -9,8 +9,10 @@ import typer
 from rich.progress import Progress
 from rich.table import Table
 
+from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.tables import console, progress_bar
 from qkgcc.errors import InputError, MissingExtraError
+from qkgcc.files import shown
 
 if TYPE_CHECKING:
     from qkgcc.experiments.reproduce import Workshop
@@ -54,6 +56,7 @@ def reproduce(
     stop_after: Annotated[
         float | None, typer.Option(min=1, help="Seconds after which to save and stop; the same command goes on.")
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Reproduce tables and figures of the paper. Rows that are there are kept, so a table grows row by row.
 
@@ -113,8 +116,10 @@ def reproduce(
             elif wanted is Item.TRACKS:
                 _compare_tracks(shop, scenes)
             else:
+                for suffix in (".png", ".svg"):
+                    check_replaceable(figures / f"{wanted.value}{suffix}", overwrite)
                 for path in pictures.draw(wanted.value, shop, figures):
-                    typer.echo(f"picture: {path}")
+                    typer.echo(f"picture: {shown(path)}")
     finally:
         bar.stop()
 

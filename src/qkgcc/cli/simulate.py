@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import track
 
+from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.tables import console
-from qkgcc.errors import InputError
+from qkgcc.errors import InputError, counted
 
 if TYPE_CHECKING:
     from qkgcc.data.banks import Bank
@@ -59,6 +60,7 @@ def simulate(
     plot: Annotated[Path, typer.Option(help="The picture that --show writes (.png, .svg or .pdf).")] = Path(
         "scene.png"
     ),
+    overwrite: Overwrite = False,
 ) -> None:
     """Render simulated rooms: audio and truth.csv, or a picture of one.
 
@@ -81,9 +83,12 @@ def simulate(
     * `qkgcc simulate --seed 0 --show 7 --plot scene.png`
     """
     from qkgcc.data.banks import Bank
+    from qkgcc.plots import check_plotting
     from qkgcc.simulate.catalog import Catalog
     from qkgcc.simulate.engines import best_engine, check_engine
 
+    if show is not None:
+        check_plotting(plot)  # before the work, not after it
     chosen = engine.value if engine else best_engine()
     check_engine(chosen)
     if show is None and out is None:
@@ -93,6 +98,7 @@ def simulate(
     if banks and distribution is Distribution.paper and not catalog.speech:
         raise InputError(f"the banks hold no speech of the split {split!r}, which the paper's distribution needs")
     if show is not None:
+        check_replaceable(plot, overwrite)
         _draw(_scene(distribution, seed, show, catalog), plot, chosen, picture_title(distribution, seed, show, banks))
     elif out is not None:
         _record(distribution, count, seed, split, seconds, banks, catalog, chosen, out)
@@ -108,10 +114,9 @@ def _scene(distribution: Distribution, seed: int, index: int, catalog: "Catalog"
 
 
 def _draw(scene: "Scene", plot: Path, engine: str, title: str) -> None:
-    from qkgcc.plots import check_plotting, plot_scene
+    from qkgcc.plots import plot_scene
     from qkgcc.simulate.engines import responses
 
-    check_plotting(plot)
     plot_scene(scene, responses(scene, engine)[0][0], plot, title=title)
     typer.echo(f"picture: {plot}")
 
@@ -163,4 +168,4 @@ def _record(
         ):
             scene = _scene(distribution, seed, i, catalog)
             recordings.add(i, scene, render(scene, signals, seconds, engine=engine, whole=whole))
-    typer.echo(f"{len(missing)} recordings rendered, {count - len(missing)} were there already: {out}")
+    typer.echo(f"{counted(len(missing), 'recording')} rendered, {count - len(missing)} were there already: {out}")

@@ -14,23 +14,32 @@ ROWS = 24  # of a table: what a terminal shows at once
 
 
 def console(*, error: bool = False) -> Console:
-    """A console on the stream as it is now (tests and pipes replace it)."""
+    """A console on the stream as it is now (tests and pipes replace it).
+
+    Names of files, arrays and sound cards are printed as they are: `take[final].wav` has no markup, nor `:smile:.wav`.
+    """
     stream = sys.stderr if error else sys.stdout
     # A pipe has no width; 80 columns would fold the table.
-    return Console(file=stream, highlight=False, width=None if stream.isatty() else 110, soft_wrap=False)
+    width = None if stream.isatty() else 110
+    return Console(file=stream, highlight=False, markup=False, emoji=False, width=width, soft_wrap=False)
 
 
 def progress_bar(*columns: ProgressColumn) -> Progress:
     """A bar on standard error, and none when that is not a terminal. Without columns: share done and time left."""
     screen = console(error=True)
     return Progress(
-        TextColumn("{task.description}"),
+        text_column("{task.description}"),
         BarColumn(20 if columns else 40),  # the columns of an archive and 20 of a bar fit into 80
         *(columns or (TaskProgressColumn(), TimeRemainingColumn())),
         console=screen,
         transient=True,
         disable=not screen.is_terminal,
     )
+
+
+def text_column(text: str) -> TextColumn:
+    """A column of a progress bar; what it shows of a file's name is no markup."""
+    return TextColumn(text, markup=False)
 
 
 def delay_table(estimate: DelayEstimate) -> Table:

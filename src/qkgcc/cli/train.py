@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from qkgcc.cli.tables import console, progress_bar
+from qkgcc.cli.tables import console, progress_bar, text_column
+from qkgcc.constants import INTERRUPTED
 from qkgcc.errors import MissingExtraError
-from qkgcc.interrupts import INTERRUPTED, stop_requests
+from qkgcc.interrupts import stop_requests
 
 
 def train(
@@ -62,7 +63,7 @@ def train(
         with progress_bar(
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
+            text_column("{task.fields[note]}"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         ) as bar:

@@ -7,7 +7,6 @@ the index names the whole bank. `packing.py` writes banks; reading one needs Num
 
 import hashlib
 import io
-import json
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from qkgcc.data.splits import SPLITS
 from qkgcc.data.utterances import SAMPLE_RATE
 from qkgcc.errors import InputError
 from qkgcc.interrupts import interrupts_wait
+from qkgcc.textfiles import parse_json
 
 FORMAT = 1
 _AGAIN = "build or copy the bank again"
@@ -164,8 +164,8 @@ def bank_files(path: str | Path) -> tuple[Path, Path]:
 def _checked_index(path: Path, text: bytes) -> dict[str, Any]:
     damaged = f"{path} is no index of a bank, or a damaged one"
     try:
-        content = json.loads(text)
-    except ValueError:
+        content = parse_json(text, str(path))
+    except InputError:
         content = None
     if not isinstance(content, dict) or "format" not in content:
         raise InputError(f"{damaged}: {_AGAIN}")

@@ -16,15 +16,15 @@ def data_root(given: Path | None = None) -> Path:
     named = os.environ.get(VARIABLE)
     if given is None and not named:
         raise InputError(
-            f"where are the corpora? Give their folder with --data, or set the variable {VARIABLE} to it; "
-            "to get them: qkgcc data download --set test-clean --out FOLDER"
+            f"where are the corpora? Give their folder, or set the variable {VARIABLE} to it; "
+            "to get them: `qkgcc data download --set test-clean --out FOLDER`"
         )
     root = Path(named or "") if given is None else given
     if not root.is_dir():
-        origin = f"${VARIABLE}" if given is None else "--data"
+        origin = f" (${VARIABLE})" if given is None else ""
         raise InputError(
-            f"the folder {root} ({origin}) does not exist; give the folder of the corpora, "
-            f"or fill it: qkgcc data download --set test-clean --out {root}"
+            f"the folder {root}{origin} does not exist; give the folder of the corpora, "
+            f"or fill it: `qkgcc data download --set test-clean --out {root}`"
         )
     return root
 

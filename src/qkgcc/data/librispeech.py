@@ -49,7 +49,7 @@ def find(root: Path, subset: str) -> Path:
             return place
     raise InputError(
         f"there is no LibriSpeech {subset}: looked for {', '.join(str(place / subset) for place in places)}; "
-        f"download it with: qkgcc data download --set {subset} --out {root}"
+        f"download it with `qkgcc data download --set {subset} --out {root}`"
     )
 
 

@@ -43,7 +43,7 @@ def find(root: Path, kind: str) -> Path:
             return place
     raise InputError(
         f"there is no MUSAN {kind}: looked for {', '.join(str(place / kind) for place in places)}; "
-        f"download it with: qkgcc data download --set {kind} --out {root}"
+        f"download it with `qkgcc data download --set {kind} --out {root}`"
     )
 
 

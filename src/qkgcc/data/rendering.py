@@ -20,7 +20,7 @@ from qkgcc.data.benchmark import FRAMES, SNRS, T60S, Benchmark, check_sources
 from qkgcc.data.fingerprints import check, sha256
 from qkgcc.data.general_benchmark import GeneralBenchmark, check_signals, chunks
 from qkgcc.errors import InputError
-from qkgcc.files import write_whole
+from qkgcc.files import make_folder, write_whole
 from qkgcc.simulate import paper
 from qkgcc.simulate.engines import check_engine
 
@@ -200,10 +200,7 @@ def save(path: Path, frames: npt.NDArray[np.int16]) -> None:
         with target.open("wb") as file:
             np.save(file, frames)
 
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {path.parent}: {error.strerror or error}") from None
+    make_folder(path.parent)
     write_whole(_hash_path(path), lambda target: target.write_text(sha256(frames) + "\n"))
     write_whole(path, write)
 

@@ -1,12 +1,12 @@
 """Unpacking a .tar.gz beside its place, and moving it there when it is whole."""
 
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 from qkgcc.errors import InputError
+from qkgcc.files import temporary_folder
 
 
 def unpack(archive: Path, into: Path, progress: Callable[[int, int], None]) -> None:
@@ -16,7 +16,7 @@ def unpack(archive: Path, into: Path, progress: Callable[[int, int], None]) -> N
     `data` filter of PEP 706. `progress` hears the bytes of the archive that are done, and how many there are.
     """
     total = archive.stat().st_size
-    with tempfile.TemporaryDirectory(prefix=".unpack-", dir=into) as temporary:
+    with temporary_folder(into) as temporary:
         try:
             with archive.open("rb") as file, tarfile.open(fileobj=file, mode="r:gz") as members:
                 for member in members:
@@ -26,7 +26,7 @@ def unpack(archive: Path, into: Path, progress: Callable[[int, int], None]) -> N
             raise InputError(f"{archive} is not unpacked, a member is unsafe: {error}") from None
         except (tarfile.TarError, EOFError, zlib.error) as error:
             raise InputError(f"{archive} cannot be unpacked ({error}): remove it and run the command again") from None
-        _move(Path(temporary), into)
+        _move(temporary, into)
 
 
 def _move(source: Path, target: Path) -> None:

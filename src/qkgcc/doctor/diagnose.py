@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from qkgcc.arrays import Geometry
-from qkgcc.arrays.evidence import wrong_channels
-from qkgcc.audio import Recording, open_audio
+from qkgcc.arrays import Geometry, array
+from qkgcc.arrays.evidence import check_microphones
+from qkgcc.audio import TWO_FILES, Recording, as_recording, check_rate
+from qkgcc.checks import check_choice, check_spacing, check_speed
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.doctor.clipping import clipped_share, clipping
 from qkgcc.doctor.copies import identical_channels
@@ -21,16 +22,20 @@ from qkgcc.doctor.pairs import in_step, offset_and_drift, study_pairs
 from qkgcc.doctor.setup import Setup
 from qkgcc.doctor.size import measure_waves, mirrored, wrong_size
 from qkgcc.doctor.survey import decibels, excerpt, survey
+from qkgcc.doctor.unrelated import unrelated_channels
 from qkgcc.doctor.wiring import (
+    check_wiring,
     clear_delays,
     exchanged,
     inverted_polarity,
+    miswired,
     outside_spacing,
     surplus,
     wrong_order,
     wrong_side,
 )
 from qkgcc.errors import InputError
+from qkgcc.estimate import DEFAULT_FRAME
 from qkgcc.lags import Excerpt, Floats
 
 NOT_CHECKED = (
@@ -44,7 +49,7 @@ def diagnose(
     spacing: float | None = None,
     expect: str | None = None,
     rate: int | None = None,
-    geometry: Geometry | None = None,
+    geometry: Geometry | str | Path | None = None,
     speed_of_sound: float = SPEED_OF_SOUND,
 ) -> Diagnosis:
     """Look for everything that commonly spoils delays. A sound recording gives no findings.
@@ -57,7 +62,8 @@ def diagnose(
         expect: "left" or "right", where the source was: of the array, if there is a geometry; else channel 0 is the
             left microphone, 1 the right.
         rate: sample rate in Hz that the recording should have.
-        geometry: microphone positions, one for each channel, to check them and the order of the channels.
+        geometry: microphone positions, one for each channel, to check them and the order of the channels: a
+            `Geometry`, or what `qkgcc.arrays.array` takes.
         speed_of_sound: metres per second.
 
     >>> from qkgcc import samples
@@ -66,10 +72,9 @@ def diagnose(
     >>> [finding.code for finding in diagnose(samples.path("talkers-2ch"), rate=48000).findings]
     ['rate-mismatch']
     """
-    if not isinstance(recording, Recording):
-        recording = open_audio(recording)
+    recording = as_recording(recording)
     setup = _checked(recording, spacing, expect, geometry, speed_of_sound)
-    findings = _rate_mismatch(recording, rate)
+    findings = _rate_mismatch(recording, rate) + _too_short(recording)
 
     seen = survey(recording)
     dead, found = dead_channels(seen)
@@ -93,9 +98,12 @@ def diagnose(
         findings += hum(lines, active, live)
         distinct, found = identical_channels(part, live)
         findings += found
+        long_enough = recording.duration >= DEFAULT_FRAME
+        related, found = unrelated_channels(part, distinct, setup) if long_enough else ([], [])
+        findings += found
         if lines is not None:
             measured["hum_dbfs"] = [round(float(level), 1) if level > -190 else None for level in lines.level]
-        more, notes, details = _pair_checks(recording, part, distinct, setup, expect)
+        more, notes, details = _pair_checks(recording, part, related, setup, expect)
         findings += more
         measured |= details
     findings.sort(key=lambda finding: (CODES.index(finding.code), finding.channels))
@@ -134,7 +142,12 @@ def _pair_checks(
     placed: list[Finding] = []
     notes: list[str] = []
     waves = None
-    if setup.geometry is not None and not any(pairs.inverted.values()):
+    otherwise = check_wiring(part, together, setup)
+    inverted = any(pairs.inverted.values())
+    if otherwise is not None and otherwise.inverted and not inverted:
+        findings += miswired(otherwise)
+        inverted = True
+    if setup.geometry is not None and not inverted:
         tracks = {pair: pairs.tracks[pair] for pair in good}
         order = measure_order(tracks, together, setup.geometry, setup.speed_of_sound)
         waves = measure_waves(tracks, together, setup.geometry, setup.speed_of_sound)
@@ -144,8 +157,9 @@ def _pair_checks(
             if setup.geometry.aperture > WIDE:
                 exchange = measure_exchange(part, together, setup.geometry.microphones[together], setup.speed_of_sound)
             placed = exchanged(exchange)
-            if exchange is None or not exchange.checked:
+            if otherwise is None and (exchange is None or not exchange.checked):
                 notes.append(NOT_CHECKED)
+        placed = placed or miswired(otherwise)
         findings += placed
     if not placed:  # a wrong order or size of itself puts delays outside the spacings
         findings += outside_spacing(good, setup, rate)
@@ -177,7 +191,7 @@ def _middle(delays: Floats | None) -> float | None:
 
 
 def _rate_mismatch(recording: Recording, rate: int | None) -> list[Finding]:
-    if rate is None or rate == recording.sample_rate:
+    if rate is None or check_rate(rate) == recording.sample_rate:
         return []
     return [
         Finding(
@@ -190,20 +204,37 @@ def _rate_mismatch(recording: Recording, rate: int | None) -> list[Finding]:
     ]
 
 
+def _too_short(recording: Recording) -> list[Finding]:
+    if recording.duration >= DEFAULT_FRAME:
+        return []
+    return [
+        Finding(
+            "too-short",
+            tuple(range(len(recording.channels))),
+            f"The recording lasts {1000 * recording.duration:.0f} ms: a delay is estimated from "
+            f"{1000 * DEFAULT_FRAME:.0f} ms or more.",
+            "Record a few seconds.",
+        )
+    ]
+
+
 def _checked(
-    recording: Recording, spacing: float | None, expect: str | None, geometry: Geometry | None, speed_of_sound: float
+    recording: Recording,
+    spacing: float | None,
+    expect: str | None,
+    geometry: Geometry | str | Path | None,
+    speed_of_sound: float,
 ) -> Setup:
     count = len(recording.channels)
     if count < 2:
-        raise InputError(f"{recording.name} has 1 channel; delays need 2 or more (two mono recordings: --with)")
-    if spacing is not None and not 0.001 <= spacing <= 100:
-        raise InputError(f"the spacing is {spacing:g} m; expected 0.001 to 100 m")
-    if not 100 <= speed_of_sound <= 10_000:
-        raise InputError(f"the speed of sound is {speed_of_sound:g} m/s; expected 100 to 10000 m/s")
-    if expect not in (None, "left", "right"):
-        raise InputError(f"expect is {expect!r}; expected 'left' or 'right', the side on which the source was")
-    if geometry is not None and len(geometry) != count:
-        raise InputError(wrong_channels(recording.name, count, geometry))
+        raise InputError(f"{recording.name} has 1 channel; delays need 2 or more ({TWO_FILES})")
+    spacing = None if spacing is None else check_spacing(spacing)
+    speed_of_sound = check_speed(speed_of_sound)
+    if expect is not None:
+        check_choice("side", expect, ("left", "right"))
+    if geometry is not None:
+        geometry = array(geometry)
+        check_microphones(recording, geometry)
     return Setup(spacing, geometry, speed_of_sound)
 
 

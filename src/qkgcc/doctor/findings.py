@@ -10,12 +10,15 @@ from qkgcc.files import write_whole
 
 CODES = (
     "rate-mismatch",
+    "too-short",
     "dead-channel",
     "low-level",
     "clipping",
     "dc-offset",
     "hum",
     "identical-channels",
+    "too-little-sound",
+    "unrelated-channels",
     "gain-mismatch",
     "inverted-polarity",
     "constant-offset",

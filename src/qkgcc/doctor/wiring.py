@@ -2,11 +2,15 @@
 
 import numpy as np
 
+from qkgcc.arrays.evidence import FRAME
+from qkgcc.arrays.wiring import Miswiring, WiringCheck
+from qkgcc.audio import framed
 from qkgcc.doctor.exchange import Exchange
 from qkgcc.doctor.findings import Finding, named
 from qkgcc.doctor.order import Order
 from qkgcc.doctor.setup import Setup
-from qkgcc.lags import Floats, Track
+from qkgcc.evidence import SILENCE
+from qkgcc.lags import Excerpt, Floats, Track
 
 INVERTED = (-0.16, -2.5)
 """Surplus of the upright over the inverted peaks: as a share of both, and in multiples of its noise. Clean: -0.06 and
@@ -132,6 +136,48 @@ def wrong_order(order: Order | None, sample_rate: int) -> list[Finding]:
             f"{order.best * sample_rate:.2f} if "
             + ", ".join(f"channel {channel} is microphone {place}" for channel, place in exchanged)
             + " (or the mirror image of that).",
+            "Reorder the channels, or the rows of the geometry file, and check the labels on the cables.",
+        )
+    ]
+
+
+def check_wiring(part: Excerpt, channels: list[int], setup: Setup) -> Miswiring | None:
+    """How the microphones seem to be wired, as `qkgcc locate` finds it: from all sound, not from clear delays alone."""
+    geometry = setup.geometry
+    if geometry is None or not WiringCheck.applies(geometry):
+        return None
+    frame, hop = round(FRAME * part.rate), round(FRAME / 2 * part.rate)
+    check = WiringCheck(
+        geometry, geometry.pairs, setup.speed_of_sound, rate=part.rate, highest=part.rate / 2, frame=frame, hop=hop
+    )
+    samples = np.zeros_like(part.samples)
+    samples[channels] = part.samples[channels]
+    for frames in framed(iter([samples]), frame, hop):
+        for one in frames[frames.std(axis=(1, 2)) >= SILENCE]:
+            check.add(one)
+    return check.found
+
+
+def miswired(found: Miswiring | None) -> list[Finding]:
+    if found is None:
+        return []
+    if found.inverted:
+        return [
+            Finding(
+                "inverted-polarity",
+                found.inverted,
+                f"In all directions the pairs agree better if {named(found.inverted)} "
+                f"{'is' if len(found.inverted) == 1 else 'are'} turned upside down.",
+                "Turn the sign of that channel, and look for a cable wired with reversed polarity.",
+            )
+        ]
+    return [
+        Finding(
+            "swapped-channels",
+            found.exchanged,
+            f"No direction explains the delays of all pairs in the given order. One does better with "
+            f"{named(found.exchanged)} {'exchanged' if len(found.exchanged) == 2 else 'in another order'} (or the "
+            "mirror image of that).",
             "Reorder the channels, or the rows of the geometry file, and check the labels on the cables.",
         )
     ]

@@ -19,7 +19,7 @@ from qkgcc.experiments.report import curve
 from qkgcc.experiments.reproduce import Workshop, render
 from qkgcc.files import write_whole
 from qkgcc.models import checkpoint
-from qkgcc.plots import new_figure
+from qkgcc.plots import metadata, new_figure
 from qkgcc.provenance import commit
 from qkgcc.simulate.engines import best_engine
 from qkgcc.train.loop import device_name
@@ -51,9 +51,10 @@ def save(figure: Figure, name: str, folder: Path) -> list[Path]:
 
     # Without a date and with fixed ids, the same figure gives the same file.
     with mpl.rc_context({"svg.hashsalt": name}):
+        png, svg = (folder / f"{name}{kind}" for kind in (".png", ".svg"))
         return [
-            write_whole(folder / f"{name}.png", lambda target: figure.savefig(target, dpi=130)),
-            write_whole(folder / f"{name}.svg", lambda target: figure.savefig(target, metadata={"Date": None})),
+            write_whole(png, lambda target: figure.savefig(target, dpi=130, metadata=metadata(".png"))),
+            write_whole(svg, lambda target: figure.savefig(target, metadata={**metadata(".svg"), "Date": None})),
         ]
 
 

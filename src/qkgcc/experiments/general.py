@@ -112,15 +112,19 @@ def cells(name: str, engine: str, cache: Path | None, data: Path | None, bank: A
     if name == "general-test":
         yield from _parts_of_general(framesets.general_test(engine, cache))
     elif name == "respeaker":
-        yield Cell(name, {}, framesets.respeaker(_given(data, "--data")))
+        yield Cell(name, {}, framesets.respeaker(_given(data, "the folder of the corpora")))
     elif name == "surrey":
         for snr in SURREY_SNRS:
-            yield Cell(name, {"snr": str(snr)}, framesets.surrey(_given(data, "--data"), _given(bank, "--bank"), snr))
+            yield Cell(
+                name,
+                {"snr": str(snr)},
+                framesets.surrey(_given(data, "the folder of the corpora"), _given(bank, "a bank of utterances"), snr),
+            )
     elif name == "two-sources":
         yield Cell(name, {}, *framesets.two_sources(engine, cache))
     elif name == "dry":
         for t60 in DRY_TIMES:
-            yield Cell(name, {"t60": str(t60)}, framesets.dry(_given(bank, "--bank"), t60))
+            yield Cell(name, {"t60": str(t60)}, framesets.dry(_given(bank, "a bank of utterances"), t60))
     else:
         benchmark = Benchmark.named(name)
         for t60 in T60S:
@@ -298,7 +302,7 @@ def _parts_of_general(whole: FrameSet) -> Iterator[Cell]:
         yield Cell(whole.name, dict(zip(("spacing", "distance", "t60"), names, strict=True)), part)
 
 
-def _given(value: Any, option: str) -> Any:
+def _given(value: Any, what: str) -> Any:
     if value is None:
-        raise InputError(f"this set needs {option}")
+        raise InputError(f"this set needs {what}")
     return value

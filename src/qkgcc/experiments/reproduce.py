@@ -171,7 +171,7 @@ def _train(method: str, seed: int, shop: Workshop) -> Path | None:
     config = configs.load(method, [f"seed={seed}"])
     bank = shop.bank("test-clean")
     if bank is None:
-        raise InputError(f"training {method} needs the bank of test-clean: give --bank, or --from-checkpoints")
+        raise InputError(f"training {method} needs the bank of test-clean: give it, or evaluate the kept checkpoints")
     folder = shop.runs / f"{method}-{seed}"
     shop.say(f"training {method}, seed {seed}")
     trainer = Trainer(config, folder, [bank], shop.device, sets=shop.sets)
@@ -218,9 +218,7 @@ def render(benchmark: Benchmark, engine: str, shop: Workshop) -> None:
     wanted = BANKS[benchmark.name]
     bank = shop.bank(wanted)
     if bank is None:
-        raise InputError(
-            f"{benchmark.name} is not rendered yet: give the bank of {wanted} (--bank FILE), from which it is made"
-        )
+        raise InputError(f"{benchmark.name} is not rendered yet: give the bank of {wanted}, from which it is made")
     shop.say(f"rendering {benchmark.name}, {engine} engine")
     rooms = shop.track(f"rendering {benchmark.name}", len(benchmark.ids) * len(T60S))
     done = itertools.count(1)

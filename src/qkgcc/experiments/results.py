@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from qkgcc.errors import InputError
 from qkgcc.files import write_whole
+from qkgcc.textfiles import parse_json
 
 SCHEMA = 1
 METRICS = ("rmse", "mae", "acc10cm")
@@ -37,7 +38,7 @@ def read(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        content: dict[str, Any] = json.loads(path.read_text())
+        content: dict[str, Any] = parse_json(path.read_bytes(), str(path))
         checksum = content.pop("checksum")
         content["rows"]
     except (ValueError, KeyError, TypeError):

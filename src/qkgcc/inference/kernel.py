@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import threading
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,9 @@ INSTRUCTIONS = {"qkgcc_steered_v4": "AVX-512", "qkgcc_steered_v3": "AVX2", "qkgc
 """What each entry is compiled for; AVX2 is with fused multiply-adds, plain ones every processor of its kind has."""
 ENTRIES = list(INSTRUCTIONS)
 """The best first."""
+FORCED = "QKGCC_INSTRUCTIONS"
+"""Environment variable: one of `FORCIBLE`, where the best is not to be taken; for tests of all on one processor."""
+FORCIBLE = dict(zip(("avx512", "avx2", "plain"), ENTRIES, strict=True))
 _MOST_POINTERS = 1 << 16
 _PHASES, _TAPS = 4, (3, 5)  # of the compiled convolutions along frequency
 _MOST_TAPS = 64  # of a convolution channel by channel
@@ -85,7 +89,16 @@ def _found() -> tuple[ctypes.CDLL, str] | str:
     same = not SOURCE.exists() or made_from == hashlib.sha256(SOURCE.read_bytes()).hexdigest().encode()
     if entry is None or not same:
         return f"the compiled kernel was made from another {SOURCE.name}: install the package again"
-    return found, entry.decode()
+    return found, _chosen(entry.decode())
+
+
+def _chosen(best: str) -> str:
+    """The entry that runs networks, of those that this processor can run."""
+    forced = os.environ.get(FORCED)
+    can = [name for name, entry in FORCIBLE.items() if ENTRIES.index(entry) >= ENTRIES.index(best)]
+    if forced and forced not in can:
+        raise InputError(f"{FORCED} is {forced!r}; this processor can run {', '.join(can)}")
+    return FORCIBLE[forced] if forced else best
 
 
 def fits(shape: Shape) -> bool:

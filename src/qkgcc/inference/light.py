@@ -34,22 +34,26 @@ class LightModel(abc.ABC):
         *,
         threads: int | None = None,
         compiled: bool | None = None,
+        dtype: type[np.floating[Any]] = np.float32,
     ) -> None:
         """Args:
         path: where they are from, for messages.
         threads: that share the frames of a batch; None: as many as there are cores. A single frame has one.
         compiled: whether to run the compiled kernel; None: if it is there.
+        dtype: of every step and of the answers. In float64, which NumPy computes, the answers have no rounding to
+            speak of: the reference that the tests compare others with.
         """
         if card.architecture != self.architecture:
             raise InputError(f"{path} holds a {card.architecture} network; expected {self.architecture}")
         self.card = card
         self._batches = Batches(threads)
+        self._dtype: Any = dtype
         try:
             self._shape = Shape.of_card(card)
             fits = self._fold(weights)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
-        self._without = kernel.reason_against(fits, compiled, path)
+        self._without = kernel.reason_against(fits, compiled if dtype is np.float32 else False, path)
         self._kernel = self._compiled() if self._without is None else None
 
     @abc.abstractmethod
@@ -61,9 +65,16 @@ class LightModel(abc.ABC):
         """The network in the compiled code's layout."""
 
     @classmethod
-    def load(cls, path: Path, *, threads: int | None = None, compiled: bool | None = None) -> Self:
+    def load(
+        cls,
+        path: Path,
+        *,
+        threads: int | None = None,
+        compiled: bool | None = None,
+        dtype: type[np.floating[Any]] = np.float32,
+    ) -> Self:
         card, weights = files.read(path)
-        return cls(card, weights, path, threads=threads, compiled=compiled)
+        return cls(card, weights, path, threads=threads, compiled=compiled, dtype=dtype)
 
     @property
     def runner(self) -> str:
@@ -79,10 +90,10 @@ class LightModel(abc.ABC):
         """1 for each frequency that counts. Shape: (bins,) or None -> (bins,)"""
         count = self._shape.bins
         if bins is None:
-            return np.ones(count, np.float32)
+            return np.ones(count, self._dtype)
         if bins.shape != (count,):
             raise InputError(f"bins have the shape {bins.shape}; expected ({count},)")
-        return bins.astype(np.float32)
+        return bins.astype(self._dtype)
 
     def _transformed(self, frames: Floats32) -> npt.NDArray[np.complex64]:
         """Shape: (..., n) -> (..., bins)
@@ -91,4 +102,4 @@ class LightModel(abc.ABC):
         as any other.
         """
         spectra = scipy.fft.rfft(frames.astype(np.float64), n=self._shape.dft)
-        return np.asarray(spectra.astype(np.complex64))
+        return np.asarray(spectra.astype(np.result_type(self._dtype, np.complex64)))

@@ -26,7 +26,7 @@ class SteeredModel(LightModel):
     any_delay = any_frame = True
 
     def _fold(self, weights: Weights) -> bool:
-        self._folded = fold(self._shape, weights)
+        self._folded = fold(self._shape, weights, self._dtype)
         return kernel.fits(self._shape)
 
     def _compiled(self) -> kernel.Kernel:
@@ -82,9 +82,10 @@ class SteeredModel(LightModel):
             raise InputError(f"frames of {frames.shape[-1]} samples are longer than the transform of {shape.dft}")
         usable = self._usable(bins)
         if not len(frames):
-            return np.empty((0, len(pairs), count if what == "logits" else shape.rows), np.float32)
+            return np.empty((0, len(pairs), count if what == "logits" else shape.rows), self._dtype)
         terms = int(usable.sum()) * shape.windows(frames.shape[-1])
-        steering = steering_matrix(shape.dft, shape.pool, center, shape.step, count + 2 * shape.spare, terms)
+        columns = count + 2 * shape.spare
+        steering = steering_matrix(shape.dft, shape.pool, center, shape.step, columns, terms, self._dtype)
 
         def run(part: Floats32) -> Floats32:
             return self._run(what, self._spectra(part), usable, steering, pairs)
@@ -93,7 +94,7 @@ class SteeredModel(LightModel):
 
     def _spectra(self, frames: Floats32) -> npt.NDArray[np.complex64]:
         """Shape: (batch, channels, n) -> (batch, windows, channels, bins)"""
-        given = frames.astype(np.float32, copy=False)
+        given = frames.astype(self._dtype, copy=False)
         cut = windows.cut(given, self._shape.window) if self._shape.window else given[:, :, None]
         return self._transformed(cut.swapaxes(1, 2))
 
@@ -115,4 +116,4 @@ class SteeredModel(LightModel):
             rows = [plain.logits(self._folded, one, steering) for one in found]
         else:
             rows = [np.linalg.norm(one * self._folded.read[:, None, None], axis=(1, 2)) for one in found]
-        return np.concatenate(rows).astype(np.float32).reshape(len(spectra), len(pairs), -1)
+        return np.concatenate(rows).astype(self._dtype).reshape(len(spectra), len(pairs), -1)

@@ -20,7 +20,7 @@ class PublishedModel(LightModel):
     any_delay = any_frame = False
 
     def _fold(self, weights: Weights) -> bool:
-        self._folded = fold_published(self._shape, weights)
+        self._folded = fold_published(self._shape, weights, self._dtype)
         if len(self._folded.classes.bias) != len(self.card.delays):
             raise InputError(f"{len(self._folded.classes.bias)} classes do not fit {len(self.card.delays)} delays")
         return kernel.fits_published(self._shape, self._folded)
@@ -45,7 +45,7 @@ class PublishedModel(LightModel):
                 )
             return np.stack([plain.classes(self._folded, one) for one in means])
 
-        found = self._batches(run, frames) if len(frames) else np.empty((0, len(self.card.delays)), np.float32)
+        found = self._batches(run, frames) if len(frames) else np.empty((0, len(self.card.delays)), self._dtype)
         return found[:, np.isin(self.card.delays, delays)]
 
     def reliability(self, frames: Floats32, bins: npt.NDArray[np.bool_] | None) -> Floats32:

@@ -11,15 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from qkgcc import windows
-from qkgcc.card import Card
+from qkgcc.card import LARGEST_NUMBER, Card
 from qkgcc.errors import InputError
+from qkgcc.textfiles import excerpt
 
 BLOCK_KERNEL = 5
 """Coarse rows that a block of the surroundings sees along frequency."""
-_LEAST = dict.fromkeys(("radius", "window", "projection", "blocks", "positions"), 0)
+_LEAST = dict.fromkeys(("radius", "window", "projection", "blocks", "positions", "max_delay"), 0)
 """Whole numbers that may be 0."""
-_OTHERS = {"max_delay"}
-"""Options of a steered network that say nothing of how it computes."""
+_MOST = {"radius": 256}
+"""What would need gigabytes beyond it."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +49,18 @@ class Shape:
     delay_kernel: int = 7
     logit_kernel: int = 5
     step: float = 1.0
+    max_delay: int = 23
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value, kind = getattr(self, field.name), type(field.default)
             number = isinstance(value, (int, float) if kind is float else kind)
-            right = number and (kind is bool or (not isinstance(value, bool) and value >= _LEAST.get(field.name, 1e-3)))
+            low, high = _LEAST.get(field.name, 1e-3), _MOST.get(field.name, LARGEST_NUMBER)
+            right = number and (kind is bool or (not isinstance(value, bool) and low <= value <= high))
             if field.name.endswith("kernel"):
                 right = right and value % 2 == 1
             if not right:
-                raise InputError(f"the card's option {field.name} is {value!r}, which no steered network has")
+                raise InputError(f"the card's option {field.name} is {value!r:.60}, which no steered network has")
         if self.width % self.heads or self.window % 2 or self.dft < (self.window or self.frame):
             raise InputError("the card's options contradict each other; another version of qkgcc?")
 
@@ -65,10 +68,10 @@ class Shape:
     def of_card(cls, card: Card) -> Shape:
         """What the card tells the outside world must be what its options say."""
         names = {field.name for field in dataclasses.fields(cls)}
-        unknown = sorted(set(card.options) - names - _OTHERS)
+        unknown = sorted(set(card.options) - names)
         if card.architecture == "steered" and unknown:
             raise InputError(
-                f"the card has options that this qkgcc does not know ({', '.join(unknown)}): get a newer one"
+                f"the card has options that this qkgcc does not know ({excerpt(unknown)}): get a newer one"
             )
         shape = cls(**{name: value for name, value in card.options.items() if name in names})
         even = np.allclose(np.diff(card.delays), shape.step)

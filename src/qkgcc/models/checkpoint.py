@@ -87,11 +87,13 @@ def load(path: str | Path, device: str | torch.device = "cpu") -> tuple[nn.Modul
     card, arrays = files.read(path)
     state = {name: torch.from_numpy(array) for name, array in arrays.items()}
     try:
+        with torch.device("meta"):  # shapes only: a card may name a network that no memory holds
+            expected = build(card.architecture, card.options).state_dict()
+        check_weights(expected, state, "the weights do not fit the network of its card")
         with torch.random.fork_rng(devices=[]):  # loading must not move the random numbers of a training
             model = build(card.architecture, card.options)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    check_weights(model.state_dict(), state, f"{path}: the weights do not fit the network of its card")
     _check_sizes(model, card, path)
     model.load_state_dict(state)
     return model.to(device).eval(), card

@@ -75,7 +75,7 @@ def frozen_delays(card: Card, max_delay: float, step: float | None = None) -> tu
     if chosen is None:
         raise InputError(
             f"the step is {step:g} s; {card.name} has one of {own / rate:g} s, and can be frozen at whole multiples of "
-            f"it and at whole fractions down to 1/{FINEST} (--step {own / rate:g}, {own / rate / 2:g}, "
+            f"it and at whole fractions down to 1/{FINEST} (a step of {own / rate:g}, {own / rate / 2:g}, "
             f"{own / rate / 3:.6g}, ... or {2 * own / rate:g}, {3 * own / rate:g}, ...)"
         )
     most = math.ceil((shape.window or shape.frame) / 2 / own) - 1

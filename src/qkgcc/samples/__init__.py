@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qkgcc.checks import given
 from qkgcc.errors import InputError
 
 NAMES = ("talkers-2ch", "talkers-4ch")
@@ -53,6 +54,6 @@ def truth_at(times: ArrayLike, name: str) -> NDArray[np.float64]:
 
 
 def _file(name: str, kind: str) -> Path:
-    if name not in NAMES:
-        raise InputError(f"no bundled recording is called {name!r}; there are {' and '.join(NAMES)}")
+    if not isinstance(name, str) or name not in NAMES:
+        raise InputError(f"no bundled recording is called {given(name)}; there are {' and '.join(NAMES)}")
     return Path(str(files(__name__).joinpath(f"{name}.{kind}")))

@@ -119,7 +119,7 @@ class ArrayScene:
         Shape: (T,) -> (talkers, T, 3)
         """
         places = [_at(source, self._made(source, times)) for source in self.scene.sources]
-        return np.asarray((np.stack(places) - self.centre) @ _turn(self.yaw))
+        return np.asarray((np.stack(places) - self.centre) @ turned_by(self.yaw))
 
     def speaking(self, times: Floats, utterances: Mapping[str, int]) -> npt.NDArray[np.bool_]:
         """Whose speech arrives at some times. Shape: (T,) -> (talkers, T)"""
@@ -160,7 +160,7 @@ def array_scene(seed: int, index: int, utterances: Mapping[str, int], law: Array
     if kind.compact:
         geometry, yaw = array(kind.array), float(360 * numbers[3])
         centre = np.array([*(room[:2] * between(law.middle, numbers[4:6])), between(law.table, numbers[6])])
-        microphones = centre + geometry.microphones @ _turn(yaw).T
+        microphones = centre + geometry.microphones @ turned_by(yaw).T
     else:
         microphones = _distributed(law, room, draw)
         geometry, yaw, centre = Geometry(microphones, DISTRIBUTED), 0.0, np.zeros(3)
@@ -230,7 +230,7 @@ def spoken_samples(chain: str, utterances: Mapping[str, int]) -> npt.NDArray[np.
     return speaks
 
 
-def _turn(yaw: float) -> Floats:
+def turned_by(yaw: float) -> Floats:
     """From the axes of the geometry to those of the room."""
     cos, sin = math.cos(math.radians(yaw)), math.sin(math.radians(yaw))
     return np.array([[cos, -sin, 0.0], [sin, cos, 0.0], [0.0, 0.0, 1.0]])

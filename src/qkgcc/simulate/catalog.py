@@ -76,8 +76,8 @@ def check_length(banks: Iterable[Bank], split: str, seconds: float) -> None:
             most = kept[kept < wanted].min() / bank.sample_rate
             raise InputError(
                 f"recordings of {seconds:g} s were asked for, and the bank {bank.path.stem} keeps {most:g} s of an "
-                f"utterance of its split {split}: ask for at most {most:g} s, or build the bank with "
-                f"--seconds {seconds:g}"
+                f"utterance of its split {split}: ask for at most {most:g} s, or build a bank that "
+                f"keeps {seconds:g} s"
             )
 
 

@@ -21,6 +21,7 @@ from qkgcc.files import write_whole
 from qkgcc.interrupts import interrupts_wait
 from qkgcc.simulate.render import Rendered, delay_at
 from qkgcc.simulate.scenes import Scene
+from qkgcc.textfiles import parse_json, read_text
 from qkgcc.truth import MOMENT
 
 COLUMNS = (
@@ -90,8 +91,8 @@ class Recordings:
             write_whole(path, lambda target: target.write_text(text, encoding="utf-8"))
             return
         try:
-            there = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            there = parse_json(read_text(path), str(path))
+        except InputError:
             there = None
         if not isinstance(there, dict):
             raise InputError(f"{path} is damaged: give another folder, or remove this one")

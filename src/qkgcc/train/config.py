@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from qkgcc.errors import InputError
+from qkgcc.textfiles import excerpt, parse_toml, read_text
 
 PRECISIONS = ("float32", "tf32", "bf16")
 SOURCES = ("bank", "synthetic")
@@ -120,7 +121,7 @@ class Config:
     def from_mapping(cls, values: Mapping[str, Any]) -> Config:
         known = {row.name for row in dataclasses.fields(cls)}
         if unknown := sorted(set(values) - known):
-            raise InputError(f"there is no setting {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+            raise InputError(f"there is no setting {excerpt(unknown)}; there are {', '.join(sorted(known))}")
         for needed in ("name", "architecture"):
             if needed not in values:
                 raise InputError(f"the setting {needed} is missing")
@@ -144,17 +145,15 @@ def load(name: str | Path, changes: Sequence[str] = ()) -> Config:
 def _read(name: str, users: tuple[str, ...] = ()) -> dict[str, Any]:
     if name in users:
         raise InputError(f"{' -> '.join([*users, name])}: a training cannot be based on itself")
-    try:
-        if name.endswith(".toml"):
-            values = tomllib.loads(Path(name).read_text())
-        else:
-            values = tomllib.loads((resources.files("qkgcc.train") / "configs" / f"{name}.toml").read_text())
-    except (FileNotFoundError, IsADirectoryError):
+    if name.endswith(".toml"):
+        text = read_text(name)
+    elif name in names():
+        text = (resources.files("qkgcc.train") / "configs" / f"{name}.toml").read_text(encoding="utf-8")
+    else:
         raise InputError(
             f"there is no training {name!r}; there are {', '.join(names())}, or give the path of a TOML file"
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{name} is not a TOML file: {error}") from None
+        )
+    values = parse_toml(text, name)
     base = values.pop("base", None)
     if base is None:
         return values
@@ -170,7 +169,7 @@ def _apply(values: dict[str, Any], change: str) -> None:
         raise InputError(f"{change!r} is no change of a setting; write it as epochs=5 or options.radius=4")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = text  # a bare word is a text
     if key.startswith("options."):
         values["options"] = _options(values) | {key.removeprefix("options."): value}

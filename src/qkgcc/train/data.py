@@ -106,7 +106,7 @@ def set_hash(config: Config, banks: Sequence[Bank], split: str, frame: int) -> s
 
 def _one(config: Config, banks: Sequence[Bank]) -> Bank:
     if len(banks) != 1:
-        given = f"{len(banks)} were given" if banks else "give --bank FILE (qkgcc data bank makes one)"
+        given = f"{len(banks)} were given" if banks else "give one (`qkgcc data bank` makes it)"
         raise InputError(f"the training {config.name} needs a bank of utterances, one: {given}")
     return banks[0]
 

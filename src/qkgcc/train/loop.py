@@ -29,11 +29,12 @@ from qkgcc import metrics
 from qkgcc.card import Card
 from qkgcc.data.banks import Bank
 from qkgcc.errors import InputError
-from qkgcc.files import write_whole
+from qkgcc.files import make_folder, write_whole
 from qkgcc.models import checkpoint
 from qkgcc.models.devices import checked_device, in_batches
 from qkgcc.provenance import commit
 from qkgcc.simulate import paper
+from qkgcc.textfiles import parse_json, read_text
 from qkgcc.train import distributed, teacher
 from qkgcc.train.config import Config
 from qkgcc.train.data import PairSet, make_sets, set_hash
@@ -228,10 +229,10 @@ class Trainer:
         except torch.OutOfMemoryError:
             if not hasattr(self, "data"):
                 raise InputError(
-                    f"{self.config.pairs} pairs do not fit into the memory of {self.device}: --set pairs=... fewer"
+                    f"{self.config.pairs} pairs do not fit into the memory of {self.device}: set fewer pairs"
                 ) from None
             fits = fitting_batch(self.model, self.data, self.config)
-            hint = f"{fits} fits: --set batch={fits}" if fits else "even 2 is: take a smaller network or set of pairs"
+            hint = f"{fits} fits: set batch={fits}" if fits else "even 2 is: take a smaller network or set of pairs"
             raise InputError(
                 f"a batch of {self.config.batch} is too large for the memory of {self.device}; {hint}"
             ) from None
@@ -242,7 +243,7 @@ class Trainer:
         path = self.folder / CONFIG
         if path.exists():
             try:
-                old = dict(json.loads(path.read_text()))
+                old = dict(parse_json(read_text(path), str(path)))
             except (ValueError, TypeError):
                 raise InputError(f"{path} is damaged: delete the folder, or give another") from None
             new = json.loads(self.config.to_json())
@@ -252,10 +253,11 @@ class Trainer:
                     "same settings to go on with it"
                 )
         elif distributed.first():
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise InputError(f"cannot make the folder {self.folder}: {error.strerror or error}") from None
+            if others := [name for name in (METRICS, BEST, LAST, STATE) if (self.folder / name).exists()]:
+                raise InputError(
+                    f"{self.folder} holds {', '.join(others)} without the {CONFIG} of a training: give another folder"
+                )
+            make_folder(self.folder)
             write_whole(path, lambda target: target.write_text(self.config.to_json() + "\n"))
 
     def _save_state(self) -> None:
@@ -325,8 +327,8 @@ def _first_model(config: Config) -> nn.Module:
     if config.start:
         if not Path(config.start).is_file():
             raise InputError(
-                f"{config.name} goes on from the weights of {config.start}, which is not there: give its path with "
-                "--set start=PATH, or --set start= to begin with random ones"
+                f"{config.name} goes on from the weights of {config.start}, which is not there: set start to its path, "
+                "or to nothing to begin with random ones"
             )
         trained, card = checkpoint.load(config.start)
         options: Any = model.options

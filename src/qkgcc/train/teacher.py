@@ -29,8 +29,8 @@ def checked(config: Config, options: Any) -> dict[str, Any]:
     """What a card remembers of its network's teacher; an `InputError` where it cannot teach this network."""
     if not Path(config.teacher).is_file():
         raise InputError(
-            f"{config.name} learns from the network {config.teacher}, which is not there: give its path with "
-            "--set teacher=PATH, or --set teacher= to learn without"
+            f"{config.name} learns from the network {config.teacher}, which is not there: set teacher to its "
+            "path, or to nothing to learn without"
         )
     _, card = checkpoint.load(config.teacher)
     scaling = "utterance" if config.distribution == "paper" else "frame"

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from qkgcc.audio import Recording, Samples, resampled
 from qkgcc.errors import InputError
-from qkgcc.files import shown, write_whole
+from qkgcc.files import make_folder, shown, write_whole
+from qkgcc.recorder import WavFile
 
 if TYPE_CHECKING:
     from qkgcc.arrays.calibration.synchronise import Synchronisation
@@ -71,11 +72,9 @@ def write_aligned(
         names: of the files, without their ending.
         sources: files that must not be written over.
     """
-    import soundfile
-
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.wav" for name in names]
+    make_folder(folder)
+    paths = aligned_paths(folder, names)
     if len(set(paths)) < len(paths):
         raise InputError(f"two of the recordings would be written to one file: {', '.join(sorted(names))}")
     for path in paths:
@@ -95,14 +94,22 @@ def write_aligned(
             start: float = begin * step - line.offset * rate,
             channels: int = len(recording.channels),
         ) -> None:
-            with soundfile.SoundFile(str(target), "w", rate, channels, subtype="FLOAT", format="WAV") as file:
+            file = WavFile(target, rate, channels)
+            try:
                 for part in _read_at(blocks, step, start, end - begin):
-                    file.write(part.T)
+                    file.write(part)
+            finally:
+                file.close()
 
         write_whole(path, write)
         if progress is not None:
             progress((count + 1) / len(paths))
     return paths
+
+
+def aligned_paths(folder: Path, names: Sequence[str]) -> list[Path]:
+    """Where recordings are written."""
+    return [folder / f"{name}.wav" for name in names]
 
 
 def common_part(synchronisation: Synchronisation, recordings: Sequence[Recording]) -> tuple[int, int]:

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from qkgcc.arrays.calibration.refine import TOLERANCE, Moments, check_tolerance
-from qkgcc.arrays.evidence import dead_by, dead_in, silent_in, wrong_channels
+from qkgcc.arrays.evidence import check_microphones, dead_by, dead_in, silent_in
 from qkgcc.arrays.geometry import Floats, Geometry
-from qkgcc.audio import Framer, Recording
+from qkgcc.arrays.presets import array
+from qkgcc.audio import Framer, Recording, as_recording
+from qkgcc.checks import check_callback, check_method, check_number, check_speed
 from qkgcc.constants import SPEED_OF_SOUND
-from qkgcc.errors import InputError
 from qkgcc.estimate import NOTABLE, DelayEstimator
 from qkgcc.evidence import SILENCE
 from qkgcc.methods import CLASSICAL
@@ -26,8 +27,8 @@ _FRAME = 0.256  # seconds of a classical method's frame: a walk is no farther th
 
 
 def measure_moments(
-    recording: Recording,
-    geometry: Geometry,
+    recording: Recording | str | Path,
+    geometry: Geometry | str | Path,
     method: str | Path = "phat",
     *,
     tolerance: float = TOLERANCE,
@@ -40,13 +41,17 @@ def measure_moments(
     A microphone that is dead in nearly all of the recording has no delays.
 
     Args:
+        recording: a `Recording`, or the path of one.
+        geometry: a `Geometry`, or what `qkgcc.arrays.array` takes.
         tolerance: metres by which the places may be off; delays up to four times that beyond the spacing are looked
             for.
         latest: seconds by which a channel may be late of its own.
     """
-    check_tolerance(tolerance)
-    if len(recording.channels) != len(geometry):
-        raise InputError(wrong_channels(recording.name, len(recording.channels), geometry))
+    check_callback("progress", progress)
+    recording, geometry, method = as_recording(recording), array(geometry), check_method(method)
+    tolerance, speed_of_sound = check_tolerance(tolerance), check_speed(speed_of_sound)
+    latest = check_number("largest offset of a channel", latest, 0, 1, "s")
+    check_microphones(recording, geometry)
     dead, warnings = _dead_microphones(recording)
     delays: list[Floats | None] = []
     weights: list[Floats | None] = []
@@ -57,7 +62,7 @@ def measure_moments(
             weights.append(None)
             continue
         reach = (geometry.spacing(first, second) + 4 * tolerance) / speed_of_sound + latest
-        frame = _FRAME if str(method) in CLASSICAL else None
+        frame = _FRAME if method in CLASSICAL else None
         estimator = DelayEstimator(method, max_delay=reach, frame=frame, hop=_FRAME / 2, threads=1)
         answer = estimator(recording.pick([first, second]), curve=False)
         times = answer.times

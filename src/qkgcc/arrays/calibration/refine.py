@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +22,10 @@ import numpy.typing as npt
 from qkgcc.arrays.calibration.observability import LIMIT, Unsolved, rigid_motions, undetermined, unsolved
 from qkgcc.arrays.calibration.wavefronts import across, arrivals, derivatives, nearest_wavefronts
 from qkgcc.arrays.geometry import HIGHEST, Geometry
+from qkgcc.arrays.presets import array
+from qkgcc.checks import check_flag, check_number, check_speed, given
 from qkgcc.constants import SPEED_OF_SOUND
-from qkgcc.errors import InputError
-from qkgcc.estimate import check_range
+from qkgcc.errors import InputError, counted
 
 Floats = npt.NDArray[np.float64]
 
@@ -93,12 +95,12 @@ class Refined:
     """Share of the delays that the fit goes through."""
 
 
-def check_tolerance(tolerance: float) -> None:
-    check_range("tolerance", tolerance, 1e-4, 10, "m")
+def check_tolerance(tolerance: float) -> float:
+    return check_number("tolerance", tolerance, 1e-4, 10, "m")
 
 
 def refine(
-    nominal: Geometry,
+    nominal: Geometry | str | Path,
     moments: Moments,
     *,
     tolerance: float = TOLERANCE,
@@ -110,11 +112,15 @@ def refine(
     """Fit microphone places to the delays of a walk. Those of dead microphones stay, and are named as not determined.
 
     Args:
+        nominal: a `Geometry`, or what `qkgcc.arrays.array` takes.
         tolerance: metres by which the nominal places may be off (a standard deviation).
         height: metres above the origin of the geometry at which the source stayed, if it is known.
         nearest: metres from the middle of the array that the source always kept.
         offsets: whether channels may be late by a constant each.
     """
+    nominal = array(nominal)
+    if not isinstance(moments, Moments):
+        raise InputError(f"moments is {given(moments)}; expected what measure_moments answers")
     count = len(nominal)
     if count < 3:
         raise InputError(f"the geometry has {count} microphones; their places can be refined from 3 on")
@@ -124,18 +130,18 @@ def refine(
             f"{len(moments.dead)} of the {count} microphones are silent ({', '.join(map(str, moments.dead))}); places "
             "can be refined from 3 on that are not: check their cables and channels"
         )
-    check_tolerance(tolerance)
-    if not 0.01 <= nearest <= 100:
-        raise InputError(f"the source kept {nearest:g} m; expected 0.01 to 100")
+    tolerance = check_tolerance(tolerance)
+    nearest = check_number("nearest distance", nearest, 0.01, 100, "m")
     if height is not None:
-        check_range("height", height, -HIGHEST, HIGHEST, "m")
-    given, nominal = nominal, Geometry(nominal.microphones[living], nominal.name) if moments.dead else nominal
+        height = check_number("height", height, -HIGHEST, HIGHEST, "m")
+    offsets, speed_of_sound = check_flag("offsets", offsets), check_speed(speed_of_sound)
+    whole, nominal = nominal, Geometry(nominal.microphones[living], nominal.name) if moments.dead else nominal
     moments, dead, count = moments.of(living) if moments.dead else moments, moments.dead, len(living)
     known = (moments.weights > 0).sum(axis=1) >= count - 1
     if known.sum() < _FEWEST:
         raise InputError(
-            f"only {known.sum()} moments have enough clear delays; refining needs {_FEWEST}: a walk around the "
-            "microphones while talking or clapping, for half a minute or more"
+            f"only {counted(int(known.sum()), 'moment')} with enough clear delays; refining needs {_FEWEST}: a walk "
+            "around the microphones while talking or clapping, for half a minute or more"
         )
     middle = nominal.microphones.mean(axis=0)
     start = nominal.microphones - middle
@@ -196,7 +202,7 @@ def refine(
         distances=distances,
         used=float((fit.robust() > 0.5)[fit.weights > 0].mean()),
     )
-    return _with_dead(found, given, dead, living, tolerance) if dead else found
+    return _with_dead(found, whole, dead, living, tolerance) if dead else found
 
 
 def _with_dead(found: Refined, given: Geometry, dead: tuple[int, ...], living: list[int], tolerance: float) -> Refined:

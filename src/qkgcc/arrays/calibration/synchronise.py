@@ -13,6 +13,7 @@ one of them shifts it by 2.9 ms. Where its distances are known, they are taken o
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +22,10 @@ import scipy.fft
 from qkgcc.arrays.calibration.alignment import warped
 from qkgcc.arrays.calibration.edges import ALIKE, LIKE, first_to_arrive, track_edges
 from qkgcc.arrays.calibration.lines import AGREE, Clock, fit_clock
-from qkgcc.audio import Recording, resampled
+from qkgcc.audio import Recording, as_recording, resampled
+from qkgcc.checks import check_array, check_callback, check_speed, given
 from qkgcc.constants import SPEED_OF_SOUND
-from qkgcc.errors import InputError
+from qkgcc.errors import InputError, counted
 from qkgcc.lags import Excerpt, Floats, Line, Track, consensus, track
 
 RATE = 16000
@@ -93,7 +95,7 @@ class Synchronisation:
 
 
 def synchronise(
-    recordings: Sequence[Recording],
+    recordings: Sequence[Recording | str | Path],
     *,
     distances: Sequence[float] | None = None,
     speed_of_sound: float = SPEED_OF_SOUND,
@@ -104,26 +106,34 @@ def synchronise(
     Of a recorder with several channels the first that is not silent is taken: its channels share a clock.
 
     Args:
-        recordings: one for each recorder; lengths and sample rates may differ. Two are compared at a time, for which
-            an hour takes 500 MB.
+        recordings: one for each recorder, or their paths; lengths and sample rates may differ. Two are compared at a
+            time, for which an hour takes 500 MB.
         distances: metres from the source to each recorder, if it stayed at one place.
         progress: called with the share that is done, from 0 to 1.
     """
-    if len(recordings) < 2:
-        raise InputError(f"{len(recordings)} recorder was given; offsets need 2 or more")
-    if distances is not None and (len(distances) != len(recordings) or not all(0 <= d <= 1000 for d in distances)):
-        raise InputError(f"the distances are {list(distances)}; expected {len(recordings)}, of 0 to 1000 m")
-    rate = min(RATE, *(recording.sample_rate for recording in recordings))
-    first = _mono(recordings[0], rate)
+    check_callback("progress", progress)
+    speed_of_sound = check_speed(speed_of_sound)
+    if not isinstance(recordings, Sequence) or isinstance(recordings, str):
+        raise InputError(f"recordings is {given(recordings)}; expected one for each of 2 or more recorders")
+    recorders = [as_recording(one) for one in recordings]
+    if len(recorders) < 2:
+        raise InputError(f"{counted(len(recorders), 'recorder')} given; offsets need 2 or more")
+    if distances is not None:
+        metres = check_array("distances", distances, "metres, one for each recorder")
+        if metres.shape != (len(recorders),) or not ((metres >= 0) & (metres <= 1000)).all():
+            raise InputError(f"the distances are {given(distances)}; expected {len(recorders)}, of 0 to 1000 m")
+        distances = metres.tolist()
+    rate = min(RATE, *(recording.sample_rate for recording in recorders))
+    first = _mono(recorders[0], rate)
     envelope = _envelope(first, rate)
-    clocks = [Clock(recordings[0].name, 0.0, 0.0, 0.0, 0.0, 0, 0, 1, 0.0)]
-    for count, recording in enumerate(recordings[1:], 1):
+    clocks = [Clock(recorders[0].name, 0.0, 0.0, 0.0, 0.0, 0, 0, 1, 0.0)]
+    for count, recording in enumerate(recorders[1:], 1):
         other = _mono(recording, rate)
         tried = (_measure(first, other, rate, line) for line in _coarse(envelope, _envelope(other, rate)))
         clock = next((clock for clock in tried if clock is not None), None)
         if clock is None:
             raise InputError(
-                f"no sound of {recordings[0].name} is found in {recording.name} at a clear delay: they need claps near "
+                f"no sound of {recorders[0].name} is found in {recording.name} at a clear delay: they need claps near "
                 "to both, or half a minute of speech from one place, that both heard well"
             )
         clock = replace(clock, name=recording.name)
@@ -132,9 +142,8 @@ def synchronise(
             clock = replace(clock, offset=clock.offset - apart)
         clocks.append(clock)
         if progress is not None:
-            progress(count / (len(recordings) - 1))
-    given = None if distances is None else tuple(float(d) for d in distances)
-    return Synchronisation(recordings[0].sample_rate, tuple(clocks), given)
+            progress(count / (len(recorders) - 1))
+    return Synchronisation(recorders[0].sample_rate, tuple(clocks), None if distances is None else tuple(distances))
 
 
 def _mono(recording: Recording, rate: int) -> npt.NDArray[np.float32]:

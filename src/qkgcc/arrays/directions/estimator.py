@@ -2,7 +2,7 @@
 
 recording -> `evidence.ArrayEvidence` -> `maps.DirectionMaps` -> frames, blocks and the whole -> `DirectionEstimate`
 
-DirectionEstimator(array("respeaker4"))("talk.wav").directions[0].azimuth
+DirectionEstimator("respeaker4")("talk.wav").directions[0].azimuth
 """
 
 from __future__ import annotations
@@ -40,22 +40,35 @@ from qkgcc.arrays.evidence import (
     ArrayEvidence,
     ArrayFrames,
     array_network,
+    check_microphones,
     check_sources,
     checked_pairs,
     dead_in,
     fewer_found,
     frames_of,
-    wrong_channels,
+    opened,
 )
 from qkgcc.arrays.geometry import Geometry
+from qkgcc.arrays.presets import array
 from qkgcc.arrays.tracks.motion import Motion
 from qkgcc.arrays.tracks.paths import find_tracks
 from qkgcc.arrays.tracks.smoothing import Trajectory, smooth
 from qkgcc.arrays.tracks.tracker import Track, Tracker
-from qkgcc.audio import Recording, open_audio
+from qkgcc.audio import Recording
+from qkgcc.checks import (
+    check_array,
+    check_callback,
+    check_flag,
+    check_frame,
+    check_hop,
+    check_method,
+    check_number,
+    check_speed,
+    check_threads,
+    given,
+)
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
-from qkgcc.estimate import check_range
 from qkgcc.methods import ARRAY_DEFAULT, CLASSICAL
 
 MOST = 4
@@ -78,7 +91,7 @@ class DirectionEstimator:
     """Directions from which sources are heard by an array, in its own coordinates (front, left, up).
 
     Args:
-        geometry: where the microphones are: `qkgcc.arrays.array("respeaker4")`.
+        geometry: where the microphones are: a `Geometry`, or what `qkgcc.arrays.array` takes, such as "respeaker4".
         method: a name out of `qkgcc.methods.METHODS`, or the file of a steered network. Classical ones are steered
             response power, such as SRP-PHAT.
         sources: how many to look for in each block and in the whole, or "auto": those that more frames speak for
@@ -97,9 +110,8 @@ class DirectionEstimator:
         threads: that share the frames, where the method is a network; by default one for each core.
         speed_of_sound: metres per second.
 
-    >>> from qkgcc.arrays import array
     >>> x = np.random.default_rng(0).standard_normal(16000)
-    >>> estimator = DirectionEstimator(array("linear:2:0.343"), "phat")
+    >>> estimator = DirectionEstimator("linear:2:0.343", "phat")
     >>> answer = estimator(np.stack([np.roll(x, 8), x]), sample_rate=16000)  # 8 of 16 samples, from the left
     >>> round(answer.directions[0].cone), round(answer.directions[0].azimuth), round(answer.directions[0].also[0][0])
     (60, 30, 150)
@@ -107,7 +119,7 @@ class DirectionEstimator:
 
     def __init__(
         self,
-        geometry: Geometry,
+        geometry: Geometry | str | Path,
         method: str | Path = ARRAY_DEFAULT,
         *,
         sources: int | str | None = None,
@@ -121,16 +133,21 @@ class DirectionEstimator:
         threads: int | None = None,
         speed_of_sound: float = SPEED_OF_SOUND,
     ) -> None:
-        check_range("block", block, 0.05, 3600, "s")
-        check_range("context", context, 0, 10, "s")
-        self.sources = 1 if sources is None else sources
-        check_sources(self.sources, method)
-        self.most = sources if isinstance(sources, int) else None
+        block = check_number("block", block, 0.05, 3600, "s")
+        context = check_number("context", context, 0, 10, "s")
+        frame = check_frame(frame)
+        if hop is not None:
+            hop = check_hop(hop)
+        if threads is not None:
+            threads = check_threads(threads)
+        speed_of_sound = check_speed(speed_of_sound)
+        self.method = check_method(method)
+        self.sources = check_sources(1 if sources is None else sources, method)
+        self.most = None if sources is None or isinstance(self.sources, str) else self.sources
         """Sources that are followed at any moment, at most; None: all."""
-        self._distances = (math.inf,) if distance is None else tuple(np.atleast_1d(np.asarray(distance, np.float64)))
-        if distance is not None and not np.isfinite(self._distances).all():
-            raise InputError(f"the distance is {distance} m; expected finite numbers: without it they are far away")
-        self.geometry, self.method, self.block = geometry, str(method), block
+        self._distances = (math.inf,) if distance is None else _checked_distances(distance)
+        self.geometry, self.block = array(geometry), block
+        geometry = self.geometry
         pairs = None if pairs is None else checked_pairs(geometry, pairs)
         self.grid = Grid.of(geometry, grid, self._distances, pairs)
         alone = self.method in CLASSICAL or self.grid.kind == "sphere" or block > LONGEST
@@ -216,7 +233,10 @@ class DirectionEstimator:
             track: follow sources from their first word to their last, at most as many at any moment as were asked
                 for; for networks.
         """
-        recording = self._opened(source, sample_rate, channels, start, end)
+        check_callback("progress", progress)
+        keep_maps, track = check_flag("keep_maps", keep_maps), check_flag("track", track)
+        recording = opened(source, sample_rate, channels, start, end)
+        check_microphones(recording, self.geometry)
         evidence = self.evidence(recording.sample_rate, recording.start)
         maps = self.maps(evidence)
         whole, blocks = MapSum(maps), _Blocks(self, maps, recording)
@@ -267,7 +287,7 @@ class DirectionEstimator:
             tracks=None if following is None else tuple(following.finished()),
             warnings=evidence.warnings,
         )
-        return self._remarked(answer)
+        return self._remarked(answer.doubted(evidence.trust))
 
     def _remarked(self, answer: DirectionEstimate) -> DirectionEstimate:
         """With a word on sources that were asked for and not found; those that are followed are at most so many."""
@@ -350,24 +370,12 @@ class DirectionEstimator:
         alone.grid = dataclasses.replace(grid, ambiguity=alike)
         return kept, alone
 
-    def _opened(
-        self,
-        source: Any,
-        sample_rate: int | None,
-        channels: Sequence[int] | None,
-        start: float | None,
-        end: float | None,
-    ) -> Recording:
-        if isinstance(source, Recording):
-            if (sample_rate, channels, start, end) != (None, None, None, None):
-                raise InputError("a Recording has its channels and times already: choose them in open_audio and pick")
-            recording = source
-        else:
-            recording = open_audio(source, sample_rate, start=start, end=end)
-            recording = recording if channels is None else recording.pick(channels)
-        if len(recording.channels) != len(self.geometry):
-            raise InputError(wrong_channels(recording.name, len(recording.channels), self.geometry))
-        return recording
+
+def _checked_distances(distance: float | Sequence[float]) -> tuple[float, ...]:
+    several = np.atleast_1d(check_array("distance", distance, "metres, or several of them"))
+    if several.ndim != 1 or not len(several) or not np.isfinite(several).all():
+        raise InputError(f"the distance is {given(distance)} m; expected finite numbers: without it they are far away")
+    return tuple(several.tolist())
 
 
 class _Living(NamedTuple):

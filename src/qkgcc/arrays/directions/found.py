@@ -6,8 +6,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +104,19 @@ class DirectionEstimate:
     tracks: tuple[Trajectory, ...] | None = None
     """Sources that were followed, by id, each moment by moment from its first word to its last; None: not asked for."""
     warnings: tuple[str, ...] = ()
+
+    def doubted(self, trust: float) -> DirectionEstimate:
+        """The same with all confidences multiplied by a number."""
+
+        def less(found: Sequence[Direction]) -> tuple[Direction, ...]:
+            return tuple(replace(one, confidence=trust * one.confidence) for one in found)
+
+        tracks = self.tracks and tuple(
+            [replace(moment, probability=trust * moment.probability) for moment in track] for track in self.tracks
+        )
+        blocks = tuple(replace(block, directions=less(block.directions)) for block in self.blocks)
+        directions, confidence = less(self.directions), trust * self.confidence
+        return replace(self, directions=directions, blocks=blocks, confidence=confidence, tracks=tracks)
 
     def to_json(self, path: str | Path | None = None, *, frames: bool = True) -> str:
         """One JSON object on one line, also written to `path` if given. `frames=False` leaves out the frames."""

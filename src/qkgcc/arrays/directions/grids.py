@@ -24,6 +24,7 @@ from scipy.spatial import cKDTree
 from qkgcc.arrays.delays import Pairs, far_delays, near_delays
 from qkgcc.arrays.directions.alike import Ambiguity, beside
 from qkgcc.arrays.geometry import Geometry
+from qkgcc.checks import check_choice
 from qkgcc.errors import InputError
 
 GRIDS = ("line", "circle", "sphere")
@@ -96,9 +97,7 @@ class Grid:
             pairs: of microphones that count; by default all.
         """
         ambiguity = Ambiguity.of(geometry, pairs)
-        chosen = kind or GRIDS[ambiguity.dimensions - 1]
-        if chosen not in GRIDS:
-            raise InputError(f"unknown grid {kind!r}; known are {', '.join(GRIDS)}")
+        chosen = GRIDS[ambiguity.dimensions - 1] if kind is None else check_choice("grid", kind, GRIDS)
         if ambiguity.dimensions == 1 and chosen != "line":
             line = "is a line" if geometry.dimensions == 1 else "is a line with the pairs that were chosen"
             raise InputError(f"{geometry.name} {line}, which knows the angle to it only: leave the grid out")

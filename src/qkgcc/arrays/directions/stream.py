@@ -1,6 +1,6 @@
 """Directions of sound that is still coming: blocks of any size in, frames out as they complete.
 
-    stream = DirectionStream(DirectionEstimator(array("respeaker4")), sample_rate=48000)
+    stream = DirectionStream(DirectionEstimator("respeaker4"), sample_rate=48000)
     for block in microphones:        # (4, any number of samples)
         frames = stream.push(block)  # those that this block completed, perhaps none
 
@@ -26,6 +26,8 @@ from qkgcc.arrays.evidence import ArrayFrames
 from qkgcc.arrays.tracks.rttm import ANGLES, Angles
 from qkgcc.arrays.tracks.tracker import Track
 from qkgcc.audio import Samples
+from qkgcc.checks import check_flag, check_name, given
+from qkgcc.errors import InputError
 from qkgcc.results import cell, rounded
 
 RECENT = 0.5
@@ -48,6 +50,8 @@ class DirectionFrames(NamedTuple):
     """(T,) degrees to the line of the microphones; None of other arrays."""
     confidence: Floats
     """(T,) of what the frame says, the share within 10 degrees of its direction."""
+    trust: Floats
+    """(T,) what that was multiplied by, and what is written of tracks is: see `ArrayFrames.trust`."""
     level: Floats
     """(T,) RMS, full scale = 1."""
     now: Floats
@@ -83,7 +87,13 @@ class DirectionStream:
     def __init__(
         self, estimator: DirectionEstimator, sample_rate: int, *, track: bool = False, source: str = "the stream"
     ) -> None:
-        self.estimator, self.source = estimator, source
+        if not isinstance(estimator, DirectionEstimator):
+            raise InputError(
+                f"a stream takes a DirectionEstimator, not {given(estimator)}: "
+                "DirectionStream(DirectionEstimator(...), sample_rate)"
+            )
+        track = check_flag("track", track)
+        self.estimator, self.source = estimator, check_name("name of the source", source, "text")
         self.evidence = estimator.evidence(sample_rate)
         self.maps = estimator.maps(self.evidence)
         self.frame = self.evidence.frame / self.evidence.rate
@@ -135,7 +145,8 @@ class DirectionStream:
             azimuth,
             None if line else elevation,
             angle_between(direction, np.asarray(grid.axis)) if line else None,
-            confidence,
+            frames.trust * confidence,
+            frames.trust,
             frames.level,
             self._now / max(self._weight, 1e-12),
             None if self._tracker is None else followed(self._tracker, frames, found),
@@ -171,7 +182,9 @@ def frames_csv(frames: DirectionFrames, *, header: bool = True) -> str:
         for track in speaking(frames, number):
             azimuth, elevation, cone, also, _ = frames.angles_of(track)
             angles = [_number(one) for one in (azimuth, elevation, cone)]
-            writer.writerow([*begin, *angles, f"{track.speaking:.4f}", level, track.id, _number(also)])
+            writer.writerow(
+                [*begin, *angles, f"{frames.trust[number] * track.speaking:.4f}", level, track.id, _number(also)]
+            )
     return out.getvalue()
 
 
@@ -187,8 +200,10 @@ def frames_json(frames: DirectionFrames, *, now: bool = True) -> str:
         values = getattr(frames, name)
         record[name] = None if values is None else rounded(values, 4)
     record["level"] = rounded(frames.level, 7)
-    followed = None if frames.tracks is None else [[_track(frames, one) for one in row] for row in frames.tracks]
-    record["tracks"] = followed
+    record["tracks"] = None
+    if frames.tracks is not None:
+        rows = zip(frames.tracks, frames.trust, strict=True)
+        record["tracks"] = [[_track(frames, one, float(trust)) for one in row] for row, trust in rows]
     if now:
         record["now"] = rounded(frames.now, 5)
     return json.dumps(record, allow_nan=False)
@@ -198,12 +213,12 @@ def _number(value: float | None) -> str:
     return "" if value is None else cell(value, 3)
 
 
-def _track(frames: DirectionFrames, track: Track) -> dict[str, Any]:
+def _track(frames: DirectionFrames, track: Track, trust: float) -> dict[str, Any]:
     angles = zip(ANGLES, frames.angles_of(track), strict=True)
     return {
         "id": track.id,
         **{name: None if value is None else round(value, 4) for name, value in angles},
         "spread": round(track.spread, 4),
-        "probability": round(track.probability, 4),
+        "probability": round(trust * track.probability, 4),
         "speaking": round(track.speaking, 4),
     }

@@ -22,20 +22,33 @@ from qkgcc.arrays.evidence import (
     ArrayEvidence,
     ArrayFrames,
     array_network,
+    check_microphones,
     check_sources,
     fewer_found,
     frames_of,
-    wrong_channels,
+    opened,
 )
 from qkgcc.arrays.geometry import HIGHEST, Geometry
+from qkgcc.arrays.positions.exchange import MAX_BLOCKS, find_exchange
 from qkgcc.arrays.positions.heard import FLOOR, DelaySums
 from qkgcc.arrays.positions.placed import Position, PositionBlock, PositionEstimate
 from qkgcc.arrays.positions.search import PlaceSearch
 from qkgcc.arrays.positions.trilateration import HALF, described, fit_position
-from qkgcc.audio import Recording, open_audio
+from qkgcc.arrays.presets import array
+from qkgcc.arrays.wiring import MISWIRED, WIDEST, Miswiring
+from qkgcc.audio import Recording
+from qkgcc.checks import (
+    check_array,
+    check_callback,
+    check_frame,
+    check_hop,
+    check_method,
+    check_number,
+    check_speed,
+    check_threads,
+)
 from qkgcc.constants import SPEED_OF_SOUND
 from qkgcc.errors import InputError
-from qkgcc.estimate import check_range
 from qkgcc.methods import ARRAY_DEFAULT, CLASSICAL
 
 FRAME = 0.128
@@ -96,7 +109,7 @@ class PositionEstimator:
     """Positions of one or several sources in the coordinates of the geometry (metres to the front, to the left, up).
 
     Args:
-        geometry: where the microphones are.
+        geometry: where the microphones are: a `Geometry`, or what `qkgcc.arrays.array` takes.
         method: a name out of `qkgcc.methods.METHODS`, or the file of a steered network.
         sources: how many to look for in each block and in the whole, or "auto": those that are there rather than not
             by their confidence, up to `MOST`.
@@ -111,7 +124,7 @@ class PositionEstimator:
 
     def __init__(
         self,
-        geometry: Geometry,
+        geometry: Geometry | str | Path,
         method: str | Path = ARRAY_DEFAULT,
         *,
         sources: int | str = 1,
@@ -123,10 +136,18 @@ class PositionEstimator:
         threads: int | None = None,
         speed_of_sound: float = SPEED_OF_SOUND,
     ) -> None:
-        check_range("block", block, 0.05, 3600, "s")
-        check_sources(sources, method)
+        geometry = array(geometry)
+        block = check_number("block", block, 0.05, 3600, "s")
+        sources = check_sources(sources, method)
         if height is not None:
-            check_range("height", height, -HIGHEST, HIGHEST, "m")
+            height = check_number("height", height, -HIGHEST, HIGHEST, "m")
+        if frame is not None:
+            frame = check_frame(frame)
+        if hop is not None:
+            hop = check_hop(hop)
+        if threads is not None:
+            threads = check_threads(threads)
+        speed_of_sound = check_speed(speed_of_sound)
         needed, what = (4, "in space") if height is None else (3, "at a known height")
         if len(geometry) < needed:
             raise InputError(
@@ -138,7 +159,7 @@ class PositionEstimator:
                 f"the microphones of {geometry.name} are on a line, around which all places sound the same: give the "
                 "height of the source, or put one of them elsewhere"
             )
-        self.geometry, self.method, self.height, self.block = geometry, str(method), height, block
+        self.geometry, self.method, self.height, self.block = geometry, check_method(method), height, block
         self.sources = sources
         self.volume = _checked_volume(geometry, volume, height)
         self._bounded = volume is not None  # somebody knows that there is nothing outside
@@ -171,18 +192,17 @@ class PositionEstimator:
         progress: Callable[[float], object] | None = None,
     ) -> PositionEstimate:
         """Estimate from a file, an array (M, n) with its `sample_rate`, or a `Recording`."""
-        recording = source if isinstance(source, Recording) else open_audio(source, sample_rate, start=start, end=end)
-        if channels is not None:
-            recording = recording.pick(channels)
-        if len(recording.channels) != len(self.geometry):
-            raise InputError(wrong_channels(recording.name, len(recording.channels), self.geometry))
+        check_callback("progress", progress)
+        recording = opened(source, sample_rate, channels, start, end)
+        check_microphones(recording, self.geometry)
         evidence = self.evidence(recording.sample_rate, recording.start)
         blocks = _Blocks(self, evidence, recording)
         for frames in frames_of(evidence, recording, progress):
             blocks.add(frames)
         evidence.check_heard(recording.name)
         found, whole = blocks.finished()
-        return PositionEstimate(
+        miswired = evidence.miswired or blocks.miswired()
+        answer = PositionEstimate(
             source=recording.name,
             method=self.method,
             array=self.geometry.name,
@@ -192,9 +212,13 @@ class PositionEstimator:
             pairs=tuple(evidence.pairs),
             positions=whole,
             blocks=found,
-            warnings=evidence.warnings
-            + fewer_found(self.sources, len(whole), [len(one.positions) for one in found if one.frames]),
+            warnings=(
+                *([] if miswired is None or miswired == evidence.miswired else [miswired.sentence]),
+                *evidence.warnings,
+                *fewer_found(self.sources, len(whole), [len(one.positions) for one in found if one.frames]),
+            ),
         )
+        return answer if miswired is None else answer.doubted(MISWIRED)
 
     def locate(self, search: PlaceSearch, curves: Floats) -> tuple[Position, ...]:
         """As many positions as were asked for, the one that most speaks for first. Shape: (K,)"""
@@ -253,6 +277,7 @@ class _Blocks:
         self._count = int(np.ceil(recording.duration / estimator.block - 1e-9))
         self._whole, self._sums = DelaySums(evidence), DelaySums(evidence)
         self._done: list[PositionBlock] = []
+        self._said: list[tuple[int, Floats]] = []
 
     def add(self, frames: ArrayFrames) -> None:
         numbers = np.floor((frames.times - self._start) / self._estimator.block + 1e-9).astype(int)
@@ -272,8 +297,15 @@ class _Blocks:
         first = self._start + len(self._done) * self._estimator.block
         last = min(first + self._estimator.block, self._end)
         self._done.append(PositionBlock(first, last, self._sums.frames, self._found(self._sums)))
+        if self._sums.frames and self._estimator.geometry.aperture > WIDEST:
+            self._said = sorted([*self._said, (self._sums.frames, self._sums.curves)], key=lambda one: -one[0])
+            self._said = self._said[:MAX_BLOCKS]
         self._whole.join(self._sums)
         self._sums = DelaySums(self._evidence)
+
+    def miswired(self) -> Miswiring | None:
+        """Whether two microphones that are far apart seem to be exchanged."""
+        return find_exchange(self._search, [curves for _, curves in self._said])
 
     def _found(self, sums: DelaySums) -> tuple[Position, ...]:
         return self._estimator.locate(self._search, sums.curves) if sums.frames else ()
@@ -284,7 +316,7 @@ def _checked_volume(geometry: Geometry, volume: npt.ArrayLike | None, height: fl
         low, high = geometry.microphones.min(axis=0) - BEYOND, geometry.microphones.max(axis=0) + BEYOND
         box = np.stack([low, high], axis=1)
     else:
-        box = np.array(volume, dtype=np.float64)
+        box = check_array("volume", volume, "the lowest and highest front, left and up, in metres")
         if box.shape != (3, 2) or not np.isfinite(box).all() or (box[:, 0] >= box[:, 1]).any():
             raise InputError(
                 "the volume is not understood; expected the lowest and highest front, left and up, in metres"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +88,15 @@ class PositionEstimate:
         if path is not None:
             write_whole(path, lambda target: target.write_text(text, newline="", encoding="utf-8"))
         return text
+
+    def doubted(self, trust: float) -> PositionEstimate:
+        """The same with all confidences multiplied by a number."""
+
+        def less(found: tuple[Position, ...]) -> tuple[Position, ...]:
+            return tuple(replace(one, confidence=trust * one.confidence) for one in found)
+
+        blocks = tuple(replace(block, positions=less(block.positions)) for block in self.blocks)
+        return replace(self, positions=less(self.positions), blocks=blocks)
 
     def to_json(self, path: str | Path | None = None) -> str:
         """One JSON object on one line, also written to `path` if given."""

@@ -241,7 +241,7 @@ def described(
     if remark is None and alone and fit.used.mean() < HALF:
         remark = (
             f"only {int(fit.used.sum())} of {len(fit.used)} delays agree on it: are the microphones where they should "
-            "be, and the channels in their order? (qkgcc doctor --array)"
+            "be, and the channels in their order? (`qkgcc doctor --array` looks for that)"
         )
     left = fit.left / fit.speed_of_sound
     return Position(fit.place, radii, axes, left, fit.used, confidence, solved, remark)

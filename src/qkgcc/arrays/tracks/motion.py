@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.errors import InputError
+from qkgcc.checks import check_number
 
 Floats = npt.NDArray[np.float64]
 
@@ -52,12 +52,9 @@ class Motion:
     """Degrees: the most that a direction spreads while nobody hears it."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.speed <= 720:
-            raise InputError(f"a usual speed of {self.speed:g} degrees a second; expected more than 0, up to 720")
-        if not 0 < self.memory < math.inf:
-            raise InputError(f"velocities remembered for {self.memory:g} s; expected seconds, more than 0")
-        if not 1 <= self.widest <= 90:
-            raise InputError(f"a widest spread of {self.widest:g} degrees; expected 1 to 90")
+        check_number("usual speed", self.speed, 1e-3, 720, "degrees a second")
+        check_number("time that velocities are remembered", self.memory, 1e-3, 1e6, "s")
+        check_number("widest spread", self.widest, 1, 90, "degrees")
 
     def after(self, seconds: float) -> tuple[Floats, Floats]:
         """What `seconds` make of position and velocity, F, and the covariance that they add, Q. (2, 2) each"""

@@ -24,6 +24,7 @@ import scipy.linalg
 
 from qkgcc.arrays.tracks.motion import Motion, State, angle_between, moved, way_to
 from qkgcc.arrays.tracks.tracker import PAUSE, SPEAKING, Track
+from qkgcc.checks import check_number, given
 from qkgcc.errors import InputError
 
 GAP = 5.0
@@ -45,7 +46,14 @@ def smooth(history: Iterable[tuple[float, Sequence[Track]]], motion: Motion | No
         history: times of all frames and what `Tracker.update` answered.
         motion: that of the tracker.
     """
-    frames = list(history)
+    try:
+        frames = [(check_number("time of a frame", time, -1e9, 1e9, "s"), list(tracks)) for time, tracks in history]
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"the history is {given(history)}; expected times, each with its tracks") from None
+    if motion is not None and not isinstance(motion, Motion):
+        raise InputError(f"motion is {given(motion)}; expected a Motion")
     times = [time for time, _ in frames]
     if any(later <= earlier for earlier, later in itertools.pairwise(times)):
         raise InputError("the times of a history must rise: give one recording at a time, in order")

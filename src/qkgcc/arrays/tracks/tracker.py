@@ -31,6 +31,7 @@ import scipy.linalg
 
 from qkgcc.arrays.reflections import reflected
 from qkgcc.arrays.tracks.motion import Motion, State, moved
+from qkgcc.checks import check_array, check_count, check_flag, check_number, given
 from qkgcc.errors import InputError
 
 SPEAKING, PAUSE, LIFE = 1.5, 1.5, 30.0
@@ -153,16 +154,15 @@ class Tracker:
         line: bool = False,
     ) -> None:
         self.grid = _checked_grid(grid)
-        self._reflected = len(self.grid) * reflected(len(self.grid)).T if line else None
-        if most is not None and most < 1:
-            raise InputError(f"at most {most} tracks; expected 1 or more")
-        for what, value in (("seconds_per_frame", seconds_per_frame), ("frame_seconds", frame_seconds)):
-            if not 0 < value < math.inf:
-                raise InputError(f"{what} is {value:g}; expected seconds, such as 0.064")
-        if not 0.1 <= error <= 45:
-            raise InputError(f"the error of frames is {error:g} degrees; expected 0.1 to 45")
-        if not 0.1 <= sharpness <= 100:
-            raise InputError(f"the sharpness of frames is {sharpness:g}; expected an exponent of 0.1 to 100")
+        self._reflected = len(self.grid) * reflected(len(self.grid)).T if check_flag("line", line) else None
+        if most is not None:
+            most = check_count("most", most)
+        seconds_per_frame = check_number("seconds_per_frame", seconds_per_frame, 1e-4, 3600, "s")
+        frame_seconds = check_number("frame_seconds", frame_seconds, 1e-4, 3600, "s")
+        error = check_number("error of frames", error, 0.1, 45, "degrees")
+        sharpness = check_number("sharpness of frames", sharpness, 0.1, 100)
+        if motion is not None and not isinstance(motion, Motion):
+            raise InputError(f"motion is {given(motion)}; expected a Motion")
         self.seconds_per_frame = seconds_per_frame
         self._sharpness = sharpness
         self.motion = motion or Motion()
@@ -382,12 +382,12 @@ class Tracker:
         return sorted(reports, key=lambda report: report.id)
 
     def _checked(self, time: float, weights: npt.ArrayLike, reliability: float) -> Floats:
-        if not math.isfinite(time) or time <= self._time:
-            after = f" after {self._time:g} s" if math.isfinite(self._time) else ""
-            raise InputError(f"a frame at {time:g} s{after}; expected times that rise: reset() begins a new recording")
-        if not 0 <= reliability <= 1:
-            raise InputError(f"the reliability of a frame is {reliability:g}; expected 0 to 1")
-        given = np.asarray(weights, dtype=np.float64)
+        if check_number("time of a frame", time, -1e9, 1e9, "s") <= self._time:
+            raise InputError(
+                f"a frame at {time:g} s after {self._time:g} s; expected later times: reset() begins a new recording"
+            )
+        check_number("reliability of a frame", reliability, 0, 1)
+        given = check_array("weights", weights, f"one number for each of {len(self.grid)} directions")
         if given.shape != (len(self.grid),):
             raise InputError(f"weights of shape {given.shape} for a grid of {len(self.grid)} directions; give one each")
         total = given.sum()
@@ -422,7 +422,7 @@ def _step(grid: Floats) -> float:
 
 
 def _checked_grid(grid: npt.ArrayLike) -> Floats:
-    given = np.array(grid, dtype=np.float64)
+    given = check_array("grid", grid, "8 or more directions, one row of three numbers each")
     if given.ndim != 2 or given.shape[1] != 3 or len(given) < 8:
         raise InputError(f"a grid of shape {given.shape}; expected 8 or more directions, one row of three numbers each")
     if not np.allclose(np.linalg.norm(given, axis=1), 1, atol=1e-6):
