@@ -211,12 +211,15 @@ def _track_cell(scores: Sequence[dict[str, float]]) -> str:
 
 def summary_lines(rows: Sequence[results.Row], ours: str) -> list[list[str]]:
     """All scenes of an array and the reverberant ones: a method, and the best of the others."""
-    heading, *lines = difference_lines(rows, ours)
-    shown = [line for line in lines if line[1] in ("all", f"T60 from {LIVELY} s")]
+
+    def shown(benchmark: ArrayBenchmark) -> dict[str, Part]:
+        return {label: part for label, part in parts(benchmark).items() if label in ("all", f"T60 from {LIVELY} s")}
+
+    heading, *lines = difference_lines(rows, ours, shown)
     columns = [0, 1, 4, 3, 7, 6]
     titles = ["array", "part", f"{ours}: median error", "best of the others", f"{ours}: within 10° (0.5 m)", "best"]
     assert [heading[i] for i in columns] == ["array", "part", ours, "lowest median", ours, "highest share"]
-    return [titles, *([line[i] for i in columns] for line in shown)]
+    return [titles, *([line[i] for i in columns] for line in lines)]
 
 
 def _common(each: dict[str, dict[int, Floats]]) -> dict[str, dict[int, Floats]]:

@@ -117,14 +117,13 @@ def compare(one: Sequence[Floats], other: Sequence[Floats], limit: float, draws:
         raise InputError("there are no errors to compare")
     drawn = np.random.default_rng(0).integers(0, len(scenes), (draws, len(scenes)))
     order = np.vstack([np.arange(len(scenes)), drawn])
-    points, ratios = [], []
-    for choice in order:
-        ours, theirs = (np.concatenate([side[scenes[k]] for k in choice]) for side in (one, other))
-        points.append(float(100 * (np.mean(ours <= limit) - np.mean(theirs <= limit))))
-        medians = float(np.median(ours)), float(np.median(theirs))
-        ratios.append(medians[0] / medians[1] if medians[1] > 0 and np.isfinite(medians[1]) else float("nan"))
+    times = np.stack([np.bincount(choice, minlength=len(scenes)) for choice in order])
+    ours, theirs = (_shares_and_medians([side[k] for k in scenes], times, limit) for side in (one, other))
+    points = 100 * (ours[0] - theirs[0])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where((theirs[1] > 0) & np.isfinite(theirs[1]), ours[1] / theirs[1], np.nan)
 
-    def interval(values: list[float]) -> tuple[float, float, float]:
+    def interval(values: Floats) -> tuple[float, float, float]:
         if not np.isfinite(values[0]):  # most talkers were not found
             return float("nan"), float("nan"), float("nan")
         # The nearest of the drawn values: in between, an infinite one would make a NaN.
@@ -132,3 +131,20 @@ def compare(one: Sequence[Floats], other: Sequence[Floats], limit: float, draws:
         return float(values[0]), float(low), float(high)
 
     return Comparison(interval(points), interval(ratios))
+
+
+def _shares_and_medians(scenes: Sequence[Floats], times: npt.NDArray[np.int64], limit: float) -> tuple[Floats, Floats]:
+    """Share within the limit and median of all errors, where each scene counts so many times.
+
+    Shape: N scenes, (draws, N) -> (draws,), (draws,)
+    """
+    errors, scene = np.concatenate(scenes), np.repeat(np.arange(len(scenes)), [len(one) for one in scenes])
+    order = np.argsort(errors)
+    errors, scene = errors[order], scene[order]
+    medians = np.empty(len(times))
+    counts = times @ np.array([len(one) for one in scenes])
+    for draw, weights in enumerate(times):  # one by one: a table of all draws would not stay in the cache
+        until = np.cumsum(weights[scene])
+        middle = np.searchsorted(until, [(counts[draw] - 1) // 2, counts[draw] // 2], side="right")
+        medians[draw] = errors[middle].mean()
+    return times @ np.array([np.sum(one <= limit) for one in scenes]) / counts, medians

@@ -22,6 +22,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -267,10 +268,17 @@ def interval_by_group(values: Floats, groups: Sequence[int], draws: int = 2000) 
     """Mean of frames and its 95 % interval, where whole groups are drawn with replacement."""
     ends = np.cumsum(groups)
     sums = np.add.reduceat(values, np.concatenate([[0], ends[:-1]]))
-    chosen = np.random.default_rng(0).integers(0, len(groups), (draws, len(groups)))
-    means = sums[chosen].sum(axis=1) / np.asarray(groups)[chosen].sum(axis=1)
+    times = _times_drawn(len(groups), draws)
+    means = times @ sums / (times @ np.asarray(groups))
     low, high = np.percentile(means, [2.5, 97.5])
     return float(values.mean()), float(low), float(high)
+
+
+@lru_cache(maxsize=8)
+def _times_drawn(count: int, draws: int) -> Floats:
+    """How often each of so many groups is drawn. Shape: (draws, count)"""
+    chosen = np.random.default_rng(0).integers(0, count, (draws, count))
+    return np.array([np.bincount(row, minlength=count) for row in chosen], np.float64)
 
 
 def unpacked(bits: str, count: int) -> Bools:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +31,15 @@ Rows = Sequence[results.Row]
 
 
 def read(folder: Path) -> Rows:
-    content = results.read(folder / f"{general.NAME}.json")
-    rows: Rows = content["rows"] if content else []
+    path = folder / f"{general.NAME}.json"
+    return _read(path, path.stat().st_mtime_ns) if path.exists() else []
+
+
+@lru_cache(maxsize=1)  # every table of a document is made of it
+def _read(path: Path, changed: int) -> Rows:
+    content = results.read(path)
+    assert content is not None
+    rows: Rows = content["rows"]
     return rows
 
 
