@@ -54,13 +54,13 @@ def export(
     * `qkgcc export checkpoints/qkgcc-0.safetensors --out paper.onnx`
     """
     source = pretrained(network) if network in PRETRAINED else Path(network)
+    if network not in PRETRAINED and not is_file(source):  # before its name gets another suffix: "." has none
+        raise InputError(f"there is no network {network!r}: give {', '.join(PRETRAINED)}, or the path of a file")
     path = out or (Path(f"{network}.onnx") if network in PRETRAINED else source.with_suffix(ONNX))
     if path.suffix != ONNX:
         raise InputError(f"--out {path}: its suffix is to be .onnx, by which it is told from a checkpoint")
     if source.suffix.lower() == ONNX:
         raise InputError(f"{source} is an ONNX file already: export from the network's name or its checkpoint")
-    if not is_file(source):
-        raise InputError(f"there is no network {network!r}: give {', '.join(PRETRAINED)}, or the path of a file")
     if step is not None and max_delay is None:
         raise InputError("--step is of frozen delays: give --max-delay, too")
     check_replaceable(path, overwrite)
