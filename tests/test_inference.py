@@ -137,7 +137,7 @@ def test_weights_that_are_cut_or_no_numbers_are_refused(tmp_path: Path) -> None:
     for name in ("head.gate.bias", "head.local.1.running_var", "query.weight"):
         broken = arrays[name].copy()
         broken.flat[0] = -1.0 if "var" in name else np.nan
-        with pytest.raises(InputError, match="holds what are no numbers"):
+        with pytest.raises(InputError, match="holds NaN, infinite or impossibly large numbers"):
             SteeredModel.load(resaved(tmp_path, **{name: broken}))
 
 

@@ -18,7 +18,7 @@ MOST_MICROPHONES = 256
 """Of an array: what is computed and kept of each pair grows with their square."""
 
 _SMALLEST, _LARGEST = 0.001, 100.0  # metres between two microphones; anything else is a slip in the units
-_FARTHEST = 1e9  # metres from the origin, beyond which distances between microphones are rounding errors
+FARTHEST = 1e9  # metres from the origin, beyond which distances between microphones are rounding errors
 _FLAT = 0.02  # of the largest extent: what is thinner is a line or a plane, however well it was measured
 
 Floats = npt.NDArray[np.float64]
@@ -50,7 +50,7 @@ class Geometry:
             raise InputError(f"there are {len(positions)} microphones; expected at most {MOST_MICROPHONES}")
         if not np.isfinite(positions).all():
             raise InputError("a microphone position is not a finite number")
-        if np.abs(positions).max() > _FARTHEST:
+        if np.abs(positions).max() > FARTHEST:
             raise InputError(f"a microphone is {np.abs(positions).max():g} m from the origin: are the units right?")
         object.__setattr__(self, "microphones", positions)
         apart = np.linalg.norm(positions[:, None] - positions, axis=-1)

@@ -96,6 +96,9 @@ class Published(Front):
     classes: Linear
 
 
+LARGEST_WEIGHT = 1e18
+"""Of a folded network: the product of two is a number in float32, too."""
+
 FRONT = tuple(field.name for field in fields(Front))
 
 
@@ -148,8 +151,7 @@ def fold_published(shape: Shape, weights: Mapping[str, Array], dtype: type[np.fl
 def _rounded(part: T, dtype: type[np.floating[Any]]) -> T:
     """All arrays of a network, or of a part of it, in another precision."""
     if isinstance(part, np.ndarray):
-        with np.errstate(over="ignore"):  # what becomes infinite is found when it is checked
-            return part.astype(dtype)  # type: ignore[return-value]
+        return part.astype(dtype)  # type: ignore[return-value]
     if isinstance(part, tuple):
         return tuple(_rounded(one, dtype) for one in part)  # type: ignore[return-value]
     if not is_dataclass(part):
@@ -174,8 +176,8 @@ def _check(name: str, array: Array, expected: tuple[int, ...]) -> None:
         raise InputError(
             f"the weights do not fit the network of their card ({name} has the shape {array.shape}, not {expected})"
         )
-    if not np.isfinite(array).all():
-        raise InputError(f"the weights are damaged: {name} holds what are no numbers")
+    if not (np.abs(array) <= LARGEST_WEIGHT).all():
+        raise InputError(f"the weights are damaged: {name} holds NaN, infinite or impossibly large numbers")
 
 
 def _fitting(make: Callable[[Mapping[str, Array]], T], weights: Mapping[str, Array]) -> T:

@@ -48,7 +48,7 @@ from qkgcc.arrays.evidence import (
     frames_of,
     opened,
 )
-from qkgcc.arrays.geometry import Geometry
+from qkgcc.arrays.geometry import FARTHEST, Geometry
 from qkgcc.arrays.presets import array
 from qkgcc.arrays.tracks.motion import Motion
 from qkgcc.arrays.tracks.paths import find_tracks
@@ -373,8 +373,10 @@ class DirectionEstimator:
 
 def _checked_distances(distance: float | Sequence[float]) -> tuple[float, ...]:
     several = np.atleast_1d(check_array("distance", distance, "metres, or several of them"))
-    if several.ndim != 1 or not len(several) or not np.isfinite(several).all():
-        raise InputError(f"the distance is {given(distance)} m; expected finite numbers: without it they are far away")
+    if several.ndim != 1 or not len(several) or not (np.abs(several) <= FARTHEST).all():
+        raise InputError(
+            f"the distance is {given(distance)} m; expected numbers up to {FARTHEST:g}: without it they are far away"
+        )
     return tuple(several.tolist())
 
 
