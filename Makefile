@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LIGHT := .venv-light
-KERNEL := build_kernel.py src/qkgcc/inference/steered.c src/qkgcc/inference/dispatch.c
+KERNEL := build_kernel.py src/qkgcc/network/steered.c src/qkgcc/network/dispatch.c
 INSTALL := -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 PIP := $(BIN)/python $(INSTALL)
 
@@ -60,7 +60,7 @@ samples: $(VENV)/.test ## make the bundled recording again (needs espeak-ng)
 	$(BIN)/python tools/make_samples.py
 
 clean:
-	rm -rf $(VENV) $(LIGHT) src/qkgcc/inference/_kernel.so demo.png .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(LIGHT) src/qkgcc/network/_kernel.so demo.png .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

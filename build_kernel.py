@@ -1,4 +1,4 @@
-"""Compiles `src/qkgcc/inference/steered.c` while the package is built. Without a compiler, and on Windows,
+"""Compiles `src/qkgcc/network/steered.c` while the package is built. Without a compiler, and on Windows,
 the package is built all the same."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDER = Path(__file__).parent / "src" / "qkgcc" / "inference"
+FOLDER = Path(__file__).parent / "src" / "qkgcc" / "network"
 SOURCE, DISPATCH, LIBRARY = FOLDER / "steered.c", FOLDER / "dispatch.c", FOLDER / "_kernel.so"
 # Sums may be rearranged into fused multiply-adds, but nothing else: rounding is used as such.
 FLAGS = ["-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fvisibility=default"]

@@ -15,13 +15,13 @@ import numpy as np
 
 from benchmarks.timing import Rows, write
 from qkgcc import DelayEstimator
-from qkgcc.confidence import TOLERANCE
-from qkgcc.data.banks import Bank
-from qkgcc.simulate.catalog import Catalog, lookup
-from qkgcc.simulate.general import general_scene
-from qkgcc.simulate.law import PLAIN
-from qkgcc.simulate.render import Rendered, render
-from qkgcc.simulate.scenes import Scene
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.scenes.catalog import Catalog, lookup
+from qkgcc.lab.scenes.general import general_scene
+from qkgcc.lab.scenes.law import PLAIN
+from qkgcc.lab.scenes.render import Rendered, render
+from qkgcc.lab.scenes.scenes import Scene
+from qkgcc.pairs.confidence import TOLERANCE
 
 RATE, SECONDS, SEED = 16000, 3.0, 20
 METHODS = ("general", "phat")

@@ -22,17 +22,17 @@ import numpy.typing as npt
 from benchmarks.timing import write
 from qkgcc import samples
 from qkgcc.arrays import Geometry, array
-from qkgcc.arrays.calibration.alignment import warped
-from qkgcc.arrays.calibration.moments import measure_moments
-from qkgcc.arrays.calibration.observability import rigid_motions
-from qkgcc.arrays.calibration.refine import Refined, refine
-from qkgcc.arrays.calibration.synchronise import synchronise
-from qkgcc.audio import open_audio
-from qkgcc.data.banks import Bank
-from qkgcc.errors import InputError
-from qkgcc.files import write_whole
-from qkgcc.simulate.render import render
-from qkgcc.simulate.scenes import Scene, Source
+from qkgcc.audio.recording import open_audio
+from qkgcc.core.errors import InputError
+from qkgcc.core.files import write_whole
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.scenes.render import render
+from qkgcc.lab.scenes.scenes import Scene, Source
+from qkgcc.selfcal.moments import measure_moments
+from qkgcc.selfcal.observability import rigid_motions
+from qkgcc.selfcal.refine import Refined, refine
+from qkgcc.sync.alignment import warped
+from qkgcc.sync.synchronise import synchronise
 
 RATE = 16000
 SECONDS = 300.0

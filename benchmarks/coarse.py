@@ -2,7 +2,7 @@
 
     python -m benchmarks.coarse --bank banks/test-clean --bank banks/dev-clean --bank banks/music --bank banks/noise
 
-On recordings of validation voices that no training has seen (`qkgcc.experiments.unseen`), not on a test set.
+On recordings of validation voices that no training has seen (`qkgcc.lab.study.unseen`), not on a test set.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import write
-from qkgcc import decoding, metrics
-from qkgcc.confidence import TOLERANCE
-from qkgcc.constants import SPEED_OF_SOUND
-from qkgcc.data.banks import Bank
-from qkgcc.evidence import prepared
-from qkgcc.experiments.framesets import RATE, FrameSet
-from qkgcc.experiments.general import WIDE
-from qkgcc.experiments.unseen import unseen_recordings
-from qkgcc.methods import DEFAULT, pretrained
-from qkgcc.neural import SLACK, Network
+from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.delay import metrics
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.study.framesets import RATE, FrameSet
+from qkgcc.lab.study.general import WIDE
+from qkgcc.lab.study.unseen import unseen_recordings
+from qkgcc.network.registry import DEFAULT, pretrained
+from qkgcc.pairs import decoding
+from qkgcc.pairs.confidence import TOLERANCE
+from qkgcc.pairs.evidence import prepared
+from qkgcc.pairs.neural import SLACK, Network
 
 REACHES = (0.5, 1.0, 1.5)
 COUNTS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0)

@@ -20,15 +20,15 @@ from typing import Any
 from rich.progress import Progress
 
 from benchmarks.timing import RESULTS, figures, into_document, write
-from qkgcc.data.banks import Bank
-from qkgcc.data.benchmark import Benchmark
-from qkgcc.experiments import evaluation
-from qkgcc.experiments.reproduce import Workshop, render
-from qkgcc.models import checkpoint, cost
-from qkgcc.models.steered import Steered
-from qkgcc.train import config as configs
-from qkgcc.train.data import PairSet
-from qkgcc.train.loop import BEST, Trainer, device_name
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.frozen.benchmark import Benchmark
+from qkgcc.lab.study import evaluation
+from qkgcc.lab.study.reproduce import Workshop, render
+from qkgcc.lab.training import config as configs
+from qkgcc.lab.training.data import PairSet
+from qkgcc.lab.training.loop import BEST, Trainer, device_name
+from qkgcc.nets import checkpoint, cost
+from qkgcc.nets.steered import Steered
 
 _LARGE = [
     "distribution=general",

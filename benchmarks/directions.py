@@ -26,19 +26,18 @@ import numpy.typing as npt
 import soundfile
 
 from benchmarks.timing import write
-from qkgcc.arrays import Geometry, array
-from qkgcc.arrays.directions import maps
-from qkgcc.arrays.directions.estimator import DirectionEstimator
-from qkgcc.arrays.directions.grids import unit_vectors
-from qkgcc.arrays.directions.stream import DirectionFrames, DirectionStream, frames_csv
-from qkgcc.capture import Replay
-from qkgcc.constants import SPEED_OF_SOUND
-from qkgcc.data.array_benchmark import ArrayBenchmark
-from qkgcc.data.banks import Bank
-from qkgcc.listening import Session
-from qkgcc.methods import ARRAY_DEFAULT, CLASSICAL
-from qkgcc.simulate.render import render
-from qkgcc.simulate.scenes import Scene, Source
+from qkgcc.arrays import Geometry, array, maps
+from qkgcc.arrays.directions import DirectionEstimator
+from qkgcc.arrays.grids import unit_vectors
+from qkgcc.arrays.stream import DirectionFrames, DirectionStream, frames_csv
+from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.frozen.array_benchmark import ArrayBenchmark
+from qkgcc.lab.scenes.render import render
+from qkgcc.lab.scenes.scenes import Scene, Source
+from qkgcc.live.capture import Replay
+from qkgcc.live.session import Session
+from qkgcc.network.registry import ARRAY_DEFAULT, CLASSICAL
 
 RATE = 16000
 OURS = (ARRAY_DEFAULT, "general-small", "phat")

@@ -16,12 +16,13 @@ import numpy as np
 from rich.progress import track
 
 from benchmarks.timing import RESULTS, write
-from qkgcc import gcc, metrics
-from qkgcc.data.banks import Bank
-from qkgcc.data.benchmark import SNRS, T60S, Benchmark
-from qkgcc.data.fingerprints import difference
-from qkgcc.data.general_benchmark import CHUNK, SCENES, GeneralBenchmark
-from qkgcc.data.rendering import fingerprints
+from qkgcc.delay import metrics
+from qkgcc.dsp import gcc
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.frozen.benchmark import SNRS, T60S, Benchmark
+from qkgcc.lab.frozen.fingerprints import difference
+from qkgcc.lab.frozen.general_benchmark import CHUNK, SCENES, GeneralBenchmark
+from qkgcc.lab.frozen.rendering import fingerprints
 
 Scores = dict[str, Any]
 

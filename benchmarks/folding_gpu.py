@@ -25,8 +25,8 @@ except ImportError:  # not installed, or without what reading audio needs: its t
     sys.modules["qkgcc"] = ModuleType("qkgcc")
     sys.modules["qkgcc"].__path__ = [str(Path(__file__).parents[1] / "src" / "qkgcc")]
 
-from qkgcc.models.folding import banded_product, plain_banded_product
-from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
+from qkgcc.nets.folding import banded_product, plain_banded_product
+from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions
 
 HEADS, BINS = 4, 2049
 

@@ -12,7 +12,8 @@ import torch
 
 from benchmarks import plain_phat
 from benchmarks.timing import interleaved, ratio, write
-from qkgcc import DelayEstimator, gcc
+from qkgcc import DelayEstimator
+from qkgcc.dsp import gcc
 
 FRAME, DFT, LAG, RATE = 2048, plain_phat.DFT, 23, 16000
 REQUIRED = {"qkgcc phat, curve": 1.1, "qkgcc phat, band-limited peak": 2.0}

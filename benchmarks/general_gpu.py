@@ -21,16 +21,16 @@ from typing import Any
 import numpy as np
 import torch
 
-import qkgcc.simulate
+import qkgcc.lab.rooms
 from benchmarks import plain_images
 from benchmarks.timing import write
-from qkgcc.data.banks import Bank
-from qkgcc.simulate import bulk_rooms, general_frames, walking
-from qkgcc.simulate.general import Scenes, general_scenes
-from qkgcc.simulate.general_sources import SAMPLES, GeneralSources
-from qkgcc.simulate.law import GENERAL, Law
-from qkgcc.simulate.render import delay_at, render
-from qkgcc.simulate.rooms import count_images, response_length
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.rooms.rooms import count_images, response_length
+from qkgcc.lab.scenes import bulk_rooms, general_frames, walking
+from qkgcc.lab.scenes.general import Scenes, general_scenes
+from qkgcc.lab.scenes.general_sources import SAMPLES, GeneralSources
+from qkgcc.lab.scenes.law import GENERAL, Law
+from qkgcc.lab.scenes.render import delay_at, render
 
 POOL = 128
 COMPARED = 8
@@ -107,10 +107,10 @@ def without_numba() -> None:
 
         return np.stack([[one(source, microphone) for microphone in microphones] for source in sources])
 
-    module = types.ModuleType("qkgcc.simulate.cpu")
+    module = types.ModuleType("qkgcc.lab.rooms.cpu")
     module.responses = responses  # type: ignore[attr-defined]
-    sys.modules["qkgcc.simulate.cpu"] = module
-    qkgcc.simulate.cpu = module  # type: ignore[attr-defined]
+    sys.modules["qkgcc.lab.rooms.cpu"] = module
+    qkgcc.lab.rooms.cpu = module  # type: ignore[attr-defined]
 
 
 def accuracy(sources: GeneralSources) -> list[dict[str, str]]:

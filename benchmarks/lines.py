@@ -20,12 +20,12 @@ import numpy.typing as npt
 
 from benchmarks.timing import write
 from qkgcc.arrays import Geometry, array
-from qkgcc.arrays.directions.estimator import DirectionEstimator
-from qkgcc.arrays.directions.found import DirectionEstimate
-from qkgcc.data.banks import Bank
-from qkgcc.methods import ARRAY_DEFAULT
-from qkgcc.simulate.render import render
-from qkgcc.simulate.scenes import Scene, Source
+from qkgcc.arrays.direction_result import DirectionEstimate
+from qkgcc.arrays.directions import DirectionEstimator
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.scenes.render import render
+from qkgcc.lab.scenes.scenes import Scene, Source
+from qkgcc.network.registry import ARRAY_DEFAULT
 
 RATE = 16000
 SECONDS = 6

@@ -18,13 +18,14 @@ import torch
 from rich.progress import Progress
 
 from benchmarks.timing import write
-from qkgcc import gcc, metrics
-from qkgcc.data.banks import Bank
-from qkgcc.data.spectra import power_spectrum
-from qkgcc.experiments.results import interval
-from qkgcc.models import checkpoint
-from qkgcc.simulate import paper
-from qkgcc.simulate.frames import Sources, paper_frames
+from qkgcc.delay import metrics
+from qkgcc.dsp import gcc
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.rooms.spectra import power_spectrum
+from qkgcc.lab.scenes import paper
+from qkgcc.lab.scenes.frames import Sources, paper_frames
+from qkgcc.lab.study.results import interval
+from qkgcc.nets import checkpoint
 
 CHECKPOINTS = Path(__file__).parent.parent / "checkpoints"
 METHODS = ("gcc-phat", "ngcc", "qkgcc", "qkgcc-smooth")

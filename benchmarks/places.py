@@ -24,15 +24,14 @@ import scipy.stats
 import soundfile
 
 from benchmarks.timing import write
-from qkgcc.arrays import Geometry, PositionEstimate, PositionEstimator
+from qkgcc.arrays import Geometry, Position, PositionEstimate, PositionEstimator
 from qkgcc.arrays.files import write_geometry
-from qkgcc.arrays.positions import Position
-from qkgcc.data.array_benchmark import ACTIVE, SCALE, recorded
-from qkgcc.data.banks import Bank
-from qkgcc.methods import ARRAY_DEFAULT
-from qkgcc.simulate.array_scenes import BLOCKS, DISTRIBUTED, KINDS, ArrayScene, Kind, array_scene, spoken
-from qkgcc.simulate.degradations import Degradations
-from qkgcc.simulate.scenes import Scene, Source
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.frozen.array_benchmark import ACTIVE, SCALE, recorded
+from qkgcc.lab.rooms.degradations import Degradations
+from qkgcc.lab.scenes.array_scenes import BLOCKS, DISTRIBUTED, KINDS, ArrayScene, Kind, array_scene, spoken
+from qkgcc.lab.scenes.scenes import Scene, Source
+from qkgcc.network.registry import ARRAY_DEFAULT
 
 RATE = 16000
 SECONDS = 10

@@ -1,10 +1,10 @@
-"""The images of one room in plain NumPy, for machines without numba: the same sum as `qkgcc.simulate.cpu`, slowly."""
+"""The images of one room in plain NumPy, for machines without numba: the same sum as `qkgcc.lab.rooms.cpu`, slowly."""
 
 from typing import Any
 
 import numpy as np
 
-from qkgcc.simulate.images import OVERSAMPLING, TAPS, from_histogram, transform_length
+from qkgcc.lab.rooms.images import OVERSAMPLING, TAPS, from_histogram, transform_length
 
 
 def responses(

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from benchmarks.timing import interleaved, ratio, write
-from qkgcc.simulate import paper
-from qkgcc.simulate.engines import responses
-from qkgcc.simulate.rooms import count_images, response_length
-from qkgcc.simulate.scenes import Scene, Source
+from qkgcc.lab.rooms.engines import responses
+from qkgcc.lab.rooms.rooms import count_images, response_length
+from qkgcc.lab.scenes import paper
+from qkgcc.lab.scenes.scenes import Scene, Source
 
 REQUIRED = {0.2: 1.0, 0.6: 8.0, 1.0: 30.0}
 TORCHRIR_UP_TO = 0.6

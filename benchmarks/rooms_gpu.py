@@ -14,17 +14,18 @@ import numpy as np
 import torch
 
 from benchmarks.timing import write
-from qkgcc.simulate import gpu, paper
-from qkgcc.simulate.frames import Sources, paper_frames
-from qkgcc.simulate.mixing import add_white_noise, heard_frames, level_of_convolved
-from qkgcc.simulate.rooms import response_length, sabine
+from qkgcc.lab.rooms import gpu
+from qkgcc.lab.rooms.mixing import add_white_noise, heard_frames, level_of_convolved
+from qkgcc.lab.rooms.rooms import response_length, sabine
+from qkgcc.lab.scenes import paper
+from qkgcc.lab.scenes.frames import Sources, paper_frames
 
 PAIRS = 32768
 
 
 def sources(bank: Path | None) -> Sources:
     if bank is not None:
-        from qkgcc.data.banks import Bank
+        from qkgcc.lab.corpora.banks import Bank
 
         return Sources.of(Bank.load(bank), "train", "cuda")
     generator = torch.Generator("cuda").manual_seed(0)
@@ -39,7 +40,7 @@ def exact_response(
     """The same response in double precision: with the CPU engine where numba is, else with NumPy."""
     absorption, order = sabine(t60, room)
     try:
-        from qkgcc.simulate.cpu import responses
+        from qkgcc.lab.rooms.cpu import responses
     except ImportError:
         from benchmarks.plain_images import responses
     return responses(

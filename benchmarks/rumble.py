@@ -1,8 +1,8 @@
-"""Hum and rumble beside a talker, with and without `qkgcc.rumble`; low sources alone; rooms in which nobody speaks.
+"""Hum and rumble beside a talker, with and without `qkgcc.dsp.rumble`; low sources alone; rooms in which nobody speaks.
 
     python -m benchmarks.rumble --bank banks/test-clean --bank banks/dev-clean --bank banks/music --bank banks/noise
 
-The talkers are validation voices in recordings that no training has seen (`qkgcc.experiments.unseen`), no test set.
+The talkers are validation voices in recordings that no training has seen (`qkgcc.lab.study.unseen`), no test set.
 Writes three tables.
 """
 
@@ -18,20 +18,21 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import machine, write
-from qkgcc import DelayEstimator, rumble
-from qkgcc.confidence import TOLERANCE
-from qkgcc.constants import SPEED_OF_SOUND
-from qkgcc.data.banks import Bank
-from qkgcc.evidence import Frames, Method, at_unit_level, prepared
-from qkgcc.experiments import estimators
-from qkgcc.experiments.framesets import FRAME, RATE, FrameSet
-from qkgcc.experiments.unseen import unseen_recordings
-from qkgcc.methods import PRETRAINED, pretrained
+from qkgcc import DelayEstimator
+from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.dsp import rumble
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.study import estimators
+from qkgcc.lab.study.framesets import FRAME, RATE, FrameSet
+from qkgcc.lab.study.unseen import unseen_recordings
+from qkgcc.network.registry import PRETRAINED, pretrained
+from qkgcc.pairs.confidence import TOLERANCE
+from qkgcc.pairs.evidence import Frames, Method, at_unit_level, prepared
 
 LEVELS = (0, 5, 10, 20, 30)
 """dB above the frame as it is."""
 TRIED = ((150.0, 3.0), (200.0, 3.0), (280.0, 1.5), (280.0, 6.0), (340.0, 3.0), (340.0, 6.0), (400.0, 3.0))
-"""Highest frequencies and ratios beside those of `qkgcc.rumble`."""
+"""Highest frequencies and ratios beside those of `qkgcc.dsp.rumble`."""
 LOW = {
     "a tone of 60 Hz": [60.0],
     "a tone of 120 Hz": [120.0],
@@ -193,8 +194,8 @@ def main() -> None:
     notes = [
         f"Percent of {len(given)} frames of {arguments.scenes} recordings of validation voices that are right to "
         "62.5 us, each frame by itself. dB: above the frame with all that is in it already. A network's name: as it "
-        f"is used, `qkgcc.rumble` before it ({rumble.HIGHEST:g} Hz, {rumble.DROWNS:g} times); the last columns: others "
-        f"of these two numbers, with `{next(iter(PRETRAINED))}`.",
+        f"is used, `qkgcc.dsp.rumble` before it ({rumble.HIGHEST:g} Hz, {rumble.DROWNS:g} times); the last columns: "
+        f"others of these two numbers, with `{next(iter(PRETRAINED))}`.",
     ]
     write("rumble", "Hum and rumble beside a talker", command, list(table[0]), table, notes, here=here)
     lowly = list(low_sources())

@@ -29,19 +29,19 @@ import torch
 
 from benchmarks import asked, footprint, plain_phat, runtime_figure
 from benchmarks.timing import WARM, interleaved, machine, ratio, write
-from qkgcc import gcc
-from qkgcc.card import Card
-from qkgcc.classical import Classical
-from qkgcc.evidence import Method, prepared
-from qkgcc.experiments import general, results
-from qkgcc.inference import files
-from qkgcc.inference.model import SteeredModel
-from qkgcc.inference.published import PublishedModel
-from qkgcc.methods import ARRAY_DEFAULT, PRETRAINED, pretrained
-from qkgcc.models import checkpoint, standalone
-from qkgcc.neural import Model, Network, TorchModel
-from qkgcc.onnx_files import StandaloneModel
-from qkgcc.peaks import INTERPOLATIONS
+from qkgcc.dsp import gcc
+from qkgcc.dsp.peaks import INTERPOLATIONS
+from qkgcc.lab.study import general, results
+from qkgcc.nets import checkpoint, standalone
+from qkgcc.network import files
+from qkgcc.network.card import Card
+from qkgcc.network.onnx_files import StandaloneModel
+from qkgcc.network.published import PublishedModel
+from qkgcc.network.registry import ARRAY_DEFAULT, PRETRAINED, pretrained
+from qkgcc.network.steered import SteeredModel
+from qkgcc.pairs.classical import Classical
+from qkgcc.pairs.evidence import Method, prepared
+from qkgcc.pairs.neural import Model, Network, TorchModel
 
 ROOT = Path(__file__).parents[1]
 SPACING = 0.5 / 343  # seconds

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from benchmarks.timing import RESULTS
-from qkgcc.experiments.figures import save
+from qkgcc.lab.study.figures import save
 from qkgcc.plots import new_figure
 
 FOLDER = Path(__file__).parents[1] / "docs" / "figures"

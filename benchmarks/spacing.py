@@ -20,10 +20,10 @@ from rich.progress import track
 
 from benchmarks.timing import machine, write
 from qkgcc import DelayEstimator
-from qkgcc.constants import SPEED_OF_SOUND
-from qkgcc.data.banks import Bank
-from qkgcc.simulate.render import render
-from qkgcc.simulate.scenes import Scene, Source
+from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.scenes.render import render
+from qkgcc.lab.scenes.scenes import Scene, Source
 
 RATE = 16000
 SECONDS = 5.0

@@ -18,13 +18,13 @@ import onnxruntime
 
 from benchmarks import plain_phat
 from benchmarks.timing import RESULTS, WARM, interleaved, into_document, lines_of_table, ratio, write
-from qkgcc.evidence import prepared
-from qkgcc.inference import files
-from qkgcc.inference.model import SteeredModel
-from qkgcc.methods import PRETRAINED, pretrained
-from qkgcc.models import standalone
-from qkgcc.models.graph import OPSET, Graph, save, value
-from qkgcc.neural import Network
+from qkgcc.nets import standalone
+from qkgcc.nets.graph import OPSET, Graph, save, value
+from qkgcc.network import files
+from qkgcc.network.registry import PRETRAINED, pretrained
+from qkgcc.network.steered import SteeredModel
+from qkgcc.pairs.evidence import prepared
+from qkgcc.pairs.neural import Network
 
 COMMAND = "python -m benchmarks.standalone_speed"
 PACKAGE = "this package"

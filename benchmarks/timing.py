@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
-from qkgcc.provenance import commit
+from qkgcc.lab.provenance import commit
 
 RESULTS = Path(__file__).parent / "results"
 WARM = 3

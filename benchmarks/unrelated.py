@@ -19,12 +19,12 @@ from rich.progress import track
 from benchmarks.spacing import places
 from benchmarks.timing import machine, write
 from qkgcc.arrays import array
-from qkgcc.audio import open_audio
-from qkgcc.data.banks import Bank
+from qkgcc.audio.recording import open_audio
 from qkgcc.doctor import diagnose
 from qkgcc.doctor.unrelated import ENOUGH, SHARED
-from qkgcc.simulate.render import render
-from qkgcc.simulate.scenes import Scene, Source
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.scenes.render import render
+from qkgcc.lab.scenes.scenes import Scene, Source
 
 RATE = 16000
 LENGTHS = (2.0, 6.0, 10.0)

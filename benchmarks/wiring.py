@@ -20,17 +20,16 @@ import numpy.typing as npt
 from benchmarks.timing import machine, write
 from qkgcc import samples
 from qkgcc.arrays import DirectionEstimator, Geometry, PositionEstimator, array
-from qkgcc.arrays.calibration.wavefronts import arrivals, sphere
 from qkgcc.arrays.evidence import FRAME, RATE
+from qkgcc.arrays.wavefronts import arrivals, sphere
 from qkgcc.arrays.wiring import WIDEST, WiringCheck, same_shape
-from qkgcc.audio import framed, open_audio
-from qkgcc.constants import SPEED_OF_SOUND
-from qkgcc.data.array_benchmark import ArrayBenchmark, recorded
-from qkgcc.data.banks import Bank
+from qkgcc.audio.recording import framed, open_audio
+from qkgcc.core.constants import SPEED_OF_SOUND
 from qkgcc.doctor import diagnose
 from qkgcc.doctor.order import misfit
-from qkgcc.experiments import arrays, framesets
-from qkgcc.simulate.array_scenes import (
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.frozen.array_benchmark import ArrayBenchmark, recorded
+from qkgcc.lab.scenes.array_scenes import (
     DISTRIBUTED,
     KINDS,
     LAW,
@@ -40,6 +39,7 @@ from qkgcc.simulate.array_scenes import (
     directions,
     turned_by,
 )
+from qkgcc.lab.study import arrays, framesets
 
 COMPACT = ("respeaker4", "linear:4:0.05", "respeaker6", "circular:6:0.15")
 """Arrays of four and six microphones, in the rooms of `respeaker4` and `circular:8:0.1`."""

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from qkgcc.calibration import KEY, Curves
-from qkgcc.card import Card
-from qkgcc.models import checkpoint
-from qkgcc.models.steered import Steered, SteeredOptions
-from qkgcc.train.targets import cross_entropy
+from qkgcc.lab.training.targets import cross_entropy
+from qkgcc.nets import checkpoint
+from qkgcc.nets.steered import Steered, SteeredOptions
+from qkgcc.network.card import Card
+from qkgcc.pairs.calibration import KEY, Curves
 from signals import delayed_noise
 from tiny import ALONE, TINY
 

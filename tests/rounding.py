@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qkgcc import neural
-from qkgcc.inference.model import SteeredModel
-from qkgcc.inference.published import PublishedModel
+from qkgcc.network.published import PublishedModel
+from qkgcc.network.steered import SteeredModel
+from qkgcc.pairs import neural
 
 EPSILON = 2.0**-24
 """Half the distance from 1 to the next float32."""

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qkgcc.inference import kernel
-from qkgcc.inference.model import SteeredModel
-from qkgcc.inference.published import PublishedModel
-from qkgcc.methods import PRETRAINED, WEIGHTS
+from qkgcc.network import kernel
+from qkgcc.network.published import PublishedModel
+from qkgcc.network.registry import PRETRAINED, WEIGHTS
+from qkgcc.network.steered import SteeredModel
 from rounding import assert_rounded
 
 ROOT = Path(__file__).parents[1]
@@ -136,7 +136,7 @@ def test_the_published_network_on_arm_is_exact(driver: Path) -> None:
 def test_networks_of_every_shape_on_arm_are_exact(name: str, driver: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from networks import OPTIONS, VARIANTS, as_trained, steered_card
-    from qkgcc.models import checkpoint
+    from qkgcc.nets import checkpoint
 
     options = replace(OPTIONS, **VARIANTS[name])  # type: ignore[arg-type]
     card = steered_card(options=dataclasses.asdict(options), dft=options.dft, delays=options.delays)

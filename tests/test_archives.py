@@ -19,10 +19,10 @@ import pytest
 import soundfile
 
 from qkgcc import DelayEstimator, InputError
-from qkgcc.archives import Share, Task, Work, run, tasks
-from qkgcc.audio import Recording
+from qkgcc.audio.recording import Recording
+from qkgcc.batch.archives import Share, Task, Work, run, tasks
 from qkgcc.cli.pace import Pace
-from qkgcc.results import csv_text
+from qkgcc.delay.result import csv_text
 from signals import delayed_noise
 
 COMMAND = [sys.executable, "-c", "from qkgcc.cli import main; main()", "estimate"]

@@ -13,7 +13,7 @@ from qkgcc import open_audio, plots
 from qkgcc.arrays import DirectionEstimator, Geometry, array, evidence, read_geometry
 from qkgcc.arrays.evidence import ArrayFrames
 from qkgcc.cli import app
-from qkgcc.errors import InputError
+from qkgcc.core.errors import InputError
 
 HEAD = 'units = "m"\naxes = ["front", "left", "up"]\n'
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qkgcc import InputError, open_audio
-from qkgcc.audio import framed, resampled
+from qkgcc.audio.recording import framed, resampled
 
 
 def noise(channels: int, samples: int, seed: int = 0) -> np.ndarray:

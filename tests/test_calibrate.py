@@ -16,17 +16,17 @@ from typer.testing import CliRunner
 import faults
 from faults import RATE, Array
 from qkgcc.arrays import Geometry, array, read_geometry
-from qkgcc.arrays.calibration.alignment import warped, write_aligned
-from qkgcc.arrays.calibration.lines import fit_clock
-from qkgcc.arrays.calibration.moments import measure_moments
-from qkgcc.arrays.calibration.refine import Moments, Refined, _Fit, refine
-from qkgcc.arrays.calibration.synchronise import Clock, synchronise
-from qkgcc.arrays.calibration.wavefronts import across, arrivals, derivatives
 from qkgcc.arrays.files import write_geometry
-from qkgcc.audio import Recording, open_audio
+from qkgcc.arrays.wavefronts import across, arrivals, derivatives
+from qkgcc.audio.recording import Recording, open_audio
 from qkgcc.cli import app
+from qkgcc.core.errors import InputError
 from qkgcc.doctor import diagnose
-from qkgcc.errors import InputError
+from qkgcc.selfcal.moments import measure_moments
+from qkgcc.selfcal.refine import Moments, Refined, _Fit, refine
+from qkgcc.sync.alignment import warped, write_aligned
+from qkgcc.sync.clock_fit import fit_clock
+from qkgcc.sync.synchronise import Clock, synchronise
 
 pytestmark = pytest.mark.numeric
 

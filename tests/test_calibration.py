@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from qkgcc.calibration import KEY, Calibration, Context, Curves, expected_calibration_error, reliability
-from qkgcc.decoding import Support
-from qkgcc.errors import InputError
+from qkgcc.core.errors import InputError
+from qkgcc.pairs.calibration import KEY, Calibration, Context, Curves, expected_calibration_error, reliability
+from qkgcc.pairs.decoding import Support
 
 pytestmark = pytest.mark.numeric
 

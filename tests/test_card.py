@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from qkgcc.card import Card
-from qkgcc.errors import InputError
+from qkgcc.core.errors import InputError
+from qkgcc.network.card import Card
 
 FIELDS: dict[str, Any] = {
     "format": 1,
@@ -96,5 +96,5 @@ def test_fractions_of_a_sample_may_be_classes() -> None:
 
 
 def test_reading_a_card_does_not_import_torch() -> None:
-    code = "import sys, qkgcc.card; sys.exit('torch' in sys.modules)"
+    code = "import sys, qkgcc.network.card; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

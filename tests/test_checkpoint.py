@@ -13,10 +13,10 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from qkgcc.card import Card
-from qkgcc.errors import InputError
-from qkgcc.models.checkpoint import build, load, save
-from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
+from qkgcc.core.errors import InputError
+from qkgcc.nets.checkpoint import build, load, save
+from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions
+from qkgcc.network.card import Card
 
 OPTIONS = QKGCCOptions(frame=32, dft=64, max_delay=3, width=8, heads=2, radius=2, channels=6, kernel=3, hidden=10)
 FRAMES = torch.randn(4, 2, 32, generator=torch.Generator().manual_seed(0))

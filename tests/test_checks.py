@@ -25,11 +25,11 @@ from qkgcc.arrays import (
     read_geometry,
     smooth,
 )
-from qkgcc.arrays.calibration.moments import measure_moments
-from qkgcc.arrays.calibration.refine import Moments, refine
-from qkgcc.arrays.calibration.synchronise import synchronise
 from qkgcc.arrays.evidence import ArrayEvidence
 from qkgcc.doctor import diagnose
+from qkgcc.selfcal.moments import measure_moments
+from qkgcc.selfcal.refine import Moments, refine
+from qkgcc.sync.synchronise import synchronise
 
 RATE = 16000
 NOISE = np.random.default_rng(0).standard_normal((4, 4000))

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from qkgcc import METHODS, InputError, open_audio, samples, soundfiles
+from qkgcc import METHODS, InputError, open_audio, samples
+from qkgcc.audio import soundfiles
 from qkgcc.cli import main
 from signals import delayed_noise
 
@@ -173,7 +174,7 @@ class TestInterruptedStandardInput:
 
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((folder / "pair.wav").read_bytes())))
-        monkeypatch.setattr("qkgcc.soundfiles._Reader", Interrupted)
+        monkeypatch.setattr("qkgcc.audio.soundfiles._Reader", Interrupted)
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             self.interrupted(command, monkeypatch, capfd)

@@ -163,7 +163,7 @@ MODULE = "runpy.run_module('qkgcc', run_name='__main__')"
         ("numpy", MODULE),
         ("numpy", SCRIPT),
         ("typer", SCRIPT),
-        ("qkgcc.estimate", SCRIPT),
+        ("qkgcc.delay.estimator", SCRIPT),
         ("typing", MODULE),
         ("contextlib", SCRIPT),
         ("threading", SCRIPT),

@@ -21,19 +21,19 @@ from typer.testing import CliRunner
 
 from qkgcc import DelayEstimator
 from qkgcc.cli import app
-from qkgcc.data.banks import Bank
-from qkgcc.data.packing import build
-from qkgcc.errors import InputError
+from qkgcc.core.errors import InputError
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.corpora.packing import build
+from qkgcc.lab.rooms.decay import energy_decay, measured_t60
+from qkgcc.lab.rooms.degradations import Degradations
+from qkgcc.lab.rooms.engines import responses
+from qkgcc.lab.scenes import paper
+from qkgcc.lab.scenes.catalog import lookup
+from qkgcc.lab.scenes.frames import Sources, paper_frames
+from qkgcc.lab.scenes.recordings import Recordings, encoded
+from qkgcc.lab.scenes.render import Rendered, delay_at, render
+from qkgcc.lab.scenes.scenes import Scene, Source
 from qkgcc.plots import plot_scene
-from qkgcc.simulate import paper
-from qkgcc.simulate.catalog import lookup
-from qkgcc.simulate.decay import energy_decay, measured_t60
-from qkgcc.simulate.degradations import Degradations
-from qkgcc.simulate.engines import responses
-from qkgcc.simulate.frames import Sources, paper_frames
-from qkgcc.simulate.recordings import Recordings, encoded
-from qkgcc.simulate.render import Rendered, delay_at, render
-from qkgcc.simulate.scenes import Scene, Source
 from test_cli import qkgcc
 from test_data_corpora import make_clips, make_librispeech
 

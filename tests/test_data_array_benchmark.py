@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 from qkgcc import InputError
 from qkgcc.arrays import Geometry
 from qkgcc.cli import app
-from qkgcc.data import array_rendering, rendering
-from qkgcc.data.array_benchmark import EACH, SCENES, ArrayBenchmark, check_bank
-from qkgcc.data.banks import Bank
-from qkgcc.data.general_benchmark import digest
-from qkgcc.experiments import arrays, results
-from qkgcc.experiments.array_report import chosen, difference_lines, part_lines, parts, respeaker_lines
-from qkgcc.simulate.array_scenes import BLOCKS, KINDS, directions, spoken
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.frozen import array_rendering, rendering
+from qkgcc.lab.frozen.array_benchmark import EACH, SCENES, ArrayBenchmark, check_bank
+from qkgcc.lab.frozen.general_benchmark import digest
+from qkgcc.lab.scenes.array_scenes import BLOCKS, KINDS, directions, spoken
+from qkgcc.lab.study import arrays, results
+from qkgcc.lab.study.array_report import chosen, difference_lines, part_lines, parts, respeaker_lines
 from rounding import ROUNDED_SAMPLES
 
 BENCHMARK = ArrayBenchmark.load()

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import soundfile
 
-from qkgcc.data import packing
-from qkgcc.data.banks import Bank, bank_files
-from qkgcc.data.ogg import checksum, with_fixed_serial
-from qkgcc.data.packing import Recipe, build, recipe_for
-from qkgcc.data.silence import remove_silence
-from qkgcc.data.spectra import power_spectrum
-from qkgcc.errors import InputError
+from qkgcc.core.errors import InputError
+from qkgcc.lab.corpora import packing
+from qkgcc.lab.corpora.banks import Bank, bank_files
+from qkgcc.lab.corpora.ogg import checksum, with_fixed_serial
+from qkgcc.lab.corpora.packing import Recipe, build, recipe_for
+from qkgcc.lab.corpora.silence import remove_silence
+from qkgcc.lab.rooms.spectra import power_spectrum
 from test_data_corpora import babble, make_clips, make_librispeech
 
 LENGTHS = {"61": [4.2, 2.4, 1.5], "260": [4.0], "1089": [3.9, 2.5, 1.7]}
@@ -257,7 +257,7 @@ def test_an_interrupt_while_decoding_is_no_damage(bank: Bank, monkeypatch: pytes
             return super().readinto(buffer)
 
     whole = bank.audio(0)
-    monkeypatch.setattr("qkgcc.data.banks.io", SimpleNamespace(BytesIO=Interrupted))
+    monkeypatch.setattr("qkgcc.lab.corpora.banks.io", SimpleNamespace(BytesIO=Interrupted))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):

@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qkgcc import InputError, gcc, metrics
-from qkgcc.data import rendering
-from qkgcc.data.banks import Bank
-from qkgcc.data.benchmark import FRAMES, NAMES, SCALE, SNRS, T60S, Benchmark
-from qkgcc.data.fingerprints import check, difference, fingerprint
-from qkgcc.data.packing import build
-from qkgcc.simulate import paper
+from qkgcc import InputError
+from qkgcc.delay import metrics
+from qkgcc.dsp import gcc
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.corpora.packing import build
+from qkgcc.lab.frozen import rendering
+from qkgcc.lab.frozen.benchmark import FRAMES, NAMES, SCALE, SNRS, T60S, Benchmark
+from qkgcc.lab.frozen.fingerprints import check, difference, fingerprint
+from qkgcc.lab.scenes import paper
 from rounding import ROUNDED_SAMPLES
 
 pytestmark = [pytest.mark.numeric, pytest.mark.needs("numba")]

@@ -9,9 +9,9 @@ pytest.importorskip("torch")
 import torch
 from typer.testing import CliRunner
 
-from qkgcc.cli.data import app
-from qkgcc.data.banks import Bank
-from qkgcc.errors import InputError
+from qkgcc.core.errors import InputError
+from qkgcc.lab.cli.data import app
+from qkgcc.lab.corpora.banks import Bank
 from test_data_corpora import make_clips, make_librispeech
 
 

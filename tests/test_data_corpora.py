@@ -7,9 +7,9 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
-from qkgcc.data import corpora, librispeech, musan, splits
-from qkgcc.data.utterances import Utterance, read_samples
-from qkgcc.errors import InputError
+from qkgcc.core.errors import InputError
+from qkgcc.lab.corpora import corpora, librispeech, musan, splits
+from qkgcc.lab.corpora.utterances import Utterance, read_samples
 
 SPEAKERS = """; ID |SEX| SUBSET | MINUTES | NAME
 61   | M | test-clean       | 8.08  | Paul-Gabriel Wiener

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from qkgcc.cli.data import app
-from qkgcc.data import download as module
-from qkgcc.data.corpora import SETS
-from qkgcc.data.download import Archive, archive_of, download
-from qkgcc.errors import InputError
+from qkgcc.core.errors import InputError
+from qkgcc.lab.cli.data import app
+from qkgcc.lab.corpora import download as module
+from qkgcc.lab.corpora.corpora import SETS
+from qkgcc.lab.corpora.download import Archive, archive_of, download
 
 CLIP = bytes(range(256)) * 400
 

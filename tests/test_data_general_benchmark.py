@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from qkgcc import InputError
-from qkgcc.data import rendering
-from qkgcc.data.fingerprints import difference
-from qkgcc.data.general_benchmark import CHUNK, SCENES, GeneralBenchmark, check_signals, digest, render_frames
-from qkgcc.data.packing import build
+from qkgcc.lab.corpora.packing import build
+from qkgcc.lab.frozen import rendering
+from qkgcc.lab.frozen.fingerprints import difference
+from qkgcc.lab.frozen.general_benchmark import CHUNK, SCENES, GeneralBenchmark, check_signals, digest, render_frames
 from rounding import ROUNDED_SAMPLES
 
 pytestmark = [pytest.mark.numeric, pytest.mark.needs("numba")]

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from qkgcc.data import librispeech, splits
-from qkgcc.data.packing import LONGER_THAN
-from qkgcc.data.silence import FRAME, HOP, intervals, remove_silence
-from qkgcc.data.spectra import BINS, power_spectrum, response_gains
-from qkgcc.data.utterances import FULL_SCALE, Utterance, read_samples
+from qkgcc.lab.corpora import librispeech, splits
+from qkgcc.lab.corpora.packing import LONGER_THAN
+from qkgcc.lab.corpora.silence import FRAME, HOP, intervals, remove_silence
+from qkgcc.lab.corpora.utterances import FULL_SCALE, Utterance, read_samples
+from qkgcc.lab.rooms.spectra import BINS, power_spectrum, response_gains
 
 
 def intervals_by_the_book(signal: NDArray[np.float64]) -> list[list[int]]:

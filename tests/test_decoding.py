@@ -7,8 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from qkgcc import decoding
-from qkgcc.decoding import (
+from qkgcc.core.errors import InputError
+from qkgcc.pairs import decoding
+from qkgcc.pairs.decoding import (
     COARSE,
     DECODERS,
     EXACT,
@@ -21,7 +22,6 @@ from qkgcc.decoding import (
     probability_near,
     quadratic,
 )
-from qkgcc.errors import InputError
 
 pytestmark = pytest.mark.numeric
 
@@ -181,7 +181,7 @@ def test_no_sources_are_refused() -> None:
 
 
 def test_decoding_needs_no_torch() -> None:
-    script = "import sys, qkgcc.decoding; print('torch' in sys.modules)"
+    script = "import sys, qkgcc.pairs.decoding; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "False\n"
 
 

@@ -15,20 +15,20 @@ from typer.testing import CliRunner
 
 from qkgcc import plots
 from qkgcc.arrays import Geometry, array
-from qkgcc.arrays.delays import Steering, far_delays, near_delays
-from qkgcc.arrays.directions.context import CONTEXT, Context
-from qkgcc.arrays.directions.estimator import DirectionEstimator
-from qkgcc.arrays.directions.found import DirectionEstimate, described
-from qkgcc.arrays.directions.grids import Grid, angle_between, azimuth_elevation, unit_vectors
-from qkgcc.arrays.directions.maps import FrameMaps, MapSum
-from qkgcc.arrays.directions.stream import DirectionStream
+from qkgcc.arrays.context import CONTEXT, Context
+from qkgcc.arrays.direction_result import DirectionEstimate, described
+from qkgcc.arrays.directions import DirectionEstimator
 from qkgcc.arrays.evidence import ArrayEvidence, ArrayFrames, frames_of
-from qkgcc.audio import open_audio
+from qkgcc.arrays.grids import Grid, angle_between, azimuth_elevation, unit_vectors
+from qkgcc.arrays.maps import FrameMaps, MapSum
+from qkgcc.arrays.steering import Steering, far_delays, near_delays
+from qkgcc.arrays.stream import DirectionStream
+from qkgcc.audio.recording import open_audio
 from qkgcc.cli import app, main
 from qkgcc.cli.array_tables import direction_table
-from qkgcc.errors import InputError
-from qkgcc.simulate.render import render
-from qkgcc.simulate.scenes import Scene, Source
+from qkgcc.core.errors import InputError
+from qkgcc.lab.scenes.render import render
+from qkgcc.lab.scenes.scenes import Scene, Source
 
 pytestmark = pytest.mark.numeric
 

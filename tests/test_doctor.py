@@ -16,10 +16,10 @@ from faults import RATE, Array, Fault
 from qkgcc import DelayEstimator, samples
 from qkgcc.arrays import Geometry
 from qkgcc.arrays import array as named_array
-from qkgcc.audio import open_audio
+from qkgcc.audio.recording import open_audio
 from qkgcc.cli import app
+from qkgcc.core.errors import InputError
 from qkgcc.doctor import CODES, Diagnosis, diagnose, survey
-from qkgcc.errors import InputError
 
 RESPEAKER = Geometry(0.02285 * np.array([[1, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]]))
 
@@ -326,8 +326,8 @@ def test_wrong_units_are_found(name: str, times: int, noise: Array) -> None:
 def distributed() -> tuple[Array, Geometry]:
     """A talker among six microphones that hang metres apart in a room: few delays are clear."""
     pytest.importorskip("numba")
-    from qkgcc.simulate.render import render
-    from qkgcc.simulate.scenes import Scene, Source
+    from qkgcc.lab.scenes.render import render
+    from qkgcc.lab.scenes.scenes import Scene, Source
 
     places = np.array([[0.5, 0.5, 1], [5.5, 0.6, 2], [5.4, 4.4, 1.2], [0.6, 4.5, 1.8], [3, 0.5, 0.6], [3, 4.4, 2.2]])
     said = faults.long_speech()[: 6 * RATE]

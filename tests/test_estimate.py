@@ -9,7 +9,7 @@ import pytest
 import soundfile
 
 from qkgcc import DelayEstimator, DelayStream, InputError, open_audio, samples
-from qkgcc.methods import CLASSICAL
+from qkgcc.network.registry import CLASSICAL
 from signals import delayed_noise
 
 pytestmark = pytest.mark.numeric

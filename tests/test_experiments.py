@@ -17,17 +17,17 @@ pytest.importorskip("torch")
 
 import torch
 
-from qkgcc import metrics
-from qkgcc.card import Card
-from qkgcc.data import librispeech
-from qkgcc.data.banks import Bank
-from qkgcc.data.benchmark import Benchmark
-from qkgcc.data.packing import build
-from qkgcc.errors import InputError
-from qkgcc.experiments import catalog, evaluation, figures, interpretability, kept, report, reproduce, results
-from qkgcc.models import checkpoint
-from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
-from qkgcc.train import config as configs
+from qkgcc.core.errors import InputError
+from qkgcc.delay import metrics
+from qkgcc.lab.corpora import librispeech
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.corpora.packing import build
+from qkgcc.lab.frozen.benchmark import Benchmark
+from qkgcc.lab.study import catalog, evaluation, figures, interpretability, kept, report, reproduce, results
+from qkgcc.lab.training import config as configs
+from qkgcc.nets import checkpoint
+from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions
+from qkgcc.network.card import Card
 
 ROOT = Path(__file__).parents[1]
 KEPT = sorted((ROOT / "checkpoints").glob("*.safetensors"))
@@ -311,7 +311,7 @@ def test_a_network_of_another_grid_is_refused() -> None:
 def test_documents_hold_the_figures_of_the_results(name: str) -> None:
     text = (ROOT / name).read_text()
     assert "<!-- end -->" in text
-    assert report.filled(text, ROOT / "results") == text, "run: python -m qkgcc.experiments.report"
+    assert report.filled(text, ROOT / "results") == text, "run: python -m qkgcc.lab.study.report"
 
 
 @pytest.mark.parametrize("name", catalog.TABLES)

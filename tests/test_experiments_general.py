@@ -12,10 +12,9 @@ pytest.importorskip("torch")
 
 
 from networks import OPTIONS
-from qkgcc.calibration import Curves
-from qkgcc.errors import InputError
-from qkgcc.estimate import DelayEstimator
-from qkgcc.experiments import (
+from qkgcc.core.errors import InputError
+from qkgcc.delay.estimator import DelayEstimator
+from qkgcc.lab.study import (
     estimators,
     figures,
     framesets,
@@ -27,9 +26,10 @@ from qkgcc.experiments import (
     shipping,
     unseen,
 )
-from qkgcc.experiments.framesets import FrameSet
-from qkgcc.models import checkpoint
-from qkgcc.models.qkgcc import QKGCC
+from qkgcc.lab.study.framesets import FrameSet
+from qkgcc.nets import checkpoint
+from qkgcc.nets.qkgcc import QKGCC
+from qkgcc.pairs.calibration import Curves
 from signals import delayed_noise
 from tiny import TINY
 

@@ -5,9 +5,9 @@ import pytest
 
 from qkgcc import InputError
 from qkgcc.arrays import Geometry, array
-from qkgcc.constants import SPEED_OF_SOUND
-from qkgcc.experiments.array_scoring import azimuth_distances, errors, space_distances
-from qkgcc.experiments.locators import Directions, LeastSquares, Locator, Positions, Pyroom, blocks, ours, peers
+from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.lab.study.array_scoring import azimuth_distances, errors, space_distances
+from qkgcc.lab.study.locators import Directions, LeastSquares, Locator, Positions, Pyroom, blocks, ours, peers
 
 pytestmark = [pytest.mark.numeric, pytest.mark.needs("pyroomacoustics")]
 

@@ -13,18 +13,18 @@ pytest.importorskip("torch")
 from typer.testing import CliRunner
 
 from qkgcc.arrays import DirectionEstimator, Geometry, array
-from qkgcc.arrays.delays import far_delays
-from qkgcc.arrays.directions.grids import unit_vectors
-from qkgcc.arrays.tracks.motion import State
-from qkgcc.arrays.tracks.tracker import Track
+from qkgcc.arrays.grids import unit_vectors
+from qkgcc.arrays.steering import far_delays
 from qkgcc.cli import app
-from qkgcc.data import array_rendering, rendering
-from qkgcc.data.array_benchmark import ArrayBenchmark
-from qkgcc.errors import InputError
-from qkgcc.experiments import array_tracks, results
-from qkgcc.experiments.array_report import track_lines
-from qkgcc.experiments.array_tracks import Floats, Followed, History, PhatTracks, Tracks
-from qkgcc.simulate.array_scenes import KINDS
+from qkgcc.core.errors import InputError
+from qkgcc.lab.frozen import array_rendering, rendering
+from qkgcc.lab.frozen.array_benchmark import ArrayBenchmark
+from qkgcc.lab.scenes.array_scenes import KINDS
+from qkgcc.lab.study import array_tracks, results
+from qkgcc.lab.study.array_report import track_lines
+from qkgcc.lab.study.array_tracks import Floats, Followed, History, PhatTracks, Tracks
+from qkgcc.tracks.motion import State
+from qkgcc.tracks.tracker import Track
 
 BENCHMARK = ArrayBenchmark.load()
 TIMES = (np.arange(311) * 0.032 + 0.032).tolist()

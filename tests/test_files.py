@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from qkgcc import files
-from qkgcc.files import check_writable, temporary_folder, write_whole
+from qkgcc.core import files
+from qkgcc.core.files import check_writable, temporary_folder, write_whole
 
 WRITER = """
 import sys
 from pathlib import Path
-from qkgcc.files import temporary_folder, write_whole
+from qkgcc.core.files import temporary_folder, write_whole
 
 def wait(path):
     target = path / "part" if path.is_dir() else path

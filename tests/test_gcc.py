@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qkgcc import InputError, gcc
-from qkgcc.peaks import INTERPOLATIONS
+from qkgcc import InputError
+from qkgcc.dsp import gcc
+from qkgcc.dsp.peaks import INTERPOLATIONS
 from signals import delayed_noise, grid
 
 pytestmark = pytest.mark.numeric

@@ -20,10 +20,10 @@ import pytest
 from typer.testing import CliRunner
 
 from qkgcc.cli import app
-from qkgcc.errors import InputError
-from qkgcc.inference import files, kernel
-from qkgcc.inference.model import SteeredModel
-from qkgcc.methods import PRETRAINED, WEIGHTS
+from qkgcc.core.errors import InputError
+from qkgcc.network import files, kernel
+from qkgcc.network.registry import PRETRAINED, WEIGHTS
+from qkgcc.network.steered import SteeredModel
 from rounding import assert_rounded
 from tiny import TINY
 
@@ -194,7 +194,7 @@ class TestForcedInstructions:
     """By a process of its own: which code runs is found out once."""
 
     def run(self, forced: str) -> subprocess.CompletedProcess[str]:
-        code = "from qkgcc.inference import kernel; print(kernel.loaded()[1], *kernel.entries())"
+        code = "from qkgcc.network import kernel; print(kernel.loaded()[1], *kernel.entries())"
         environment = os.environ | {kernel.FORCED: forced}
         return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
 

@@ -19,12 +19,12 @@ from torch import nn
 
 from networks import steered_card
 from qkgcc import DelayEstimator
-from qkgcc.errors import InputError
-from qkgcc.inference import files, kernel
-from qkgcc.inference.published import PublishedModel
-from qkgcc.methods import WEIGHTS
-from qkgcc.models import checkpoint
-from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
+from qkgcc.core.errors import InputError
+from qkgcc.nets import checkpoint
+from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions
+from qkgcc.network import files, kernel
+from qkgcc.network.published import PublishedModel
+from qkgcc.network.registry import WEIGHTS
 from rounding import assert_rounded
 
 pytestmark = pytest.mark.numeric
@@ -147,7 +147,7 @@ def test_the_estimator_takes_a_published_checkpoint_without_torch(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     _, path = saved(replace(OPTIONS, frame=256, dft=512, max_delay=8), tmp_path)
-    monkeypatch.setattr("qkgcc.neural._by_torch", lambda path: pytest.fail("torch was asked"))
+    monkeypatch.setattr("qkgcc.pairs.neural._by_torch", lambda path: pytest.fail("torch was asked"))
     noise = np.random.default_rng(1).standard_normal((2, 4000))
     found = DelayEstimator(path, max_delay=8 / 16000)(noise, 16000)
     assert np.isfinite(found.delay_samples).any()

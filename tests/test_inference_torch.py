@@ -18,18 +18,18 @@ import torch
 
 from networks import OPTIONS, VARIANTS, as_trained, steered_card
 from qkgcc import samples
-from qkgcc.audio import open_audio
-from qkgcc.card import Card
-from qkgcc.errors import InputError
-from qkgcc.evidence import at_unit_level
-from qkgcc.inference import files, kernel
-from qkgcc.inference.model import SteeredModel
-from qkgcc.inference.published import PublishedModel
-from qkgcc.inference.shape import Shape
-from qkgcc.methods import PRETRAINED, WEIGHTS
-from qkgcc.models import checkpoint
-from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
-from qkgcc.models.steered import Steered, SteeredOptions
+from qkgcc.audio.recording import open_audio
+from qkgcc.core.errors import InputError
+from qkgcc.nets import checkpoint
+from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions
+from qkgcc.nets.steered import Steered, SteeredOptions
+from qkgcc.network import files, kernel
+from qkgcc.network.card import Card
+from qkgcc.network.published import PublishedModel
+from qkgcc.network.registry import PRETRAINED, WEIGHTS
+from qkgcc.network.shape import Shape
+from qkgcc.network.steered import SteeredModel
+from qkgcc.pairs.evidence import at_unit_level
 from rounding import assert_rounded
 
 pytestmark = pytest.mark.numeric

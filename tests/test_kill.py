@@ -23,11 +23,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from qkgcc.audio import open_audio
-from qkgcc.data.benchmark import make_manifest
-from qkgcc.data.fingerprints import fingerprint
-from qkgcc.data.packing import build
-from qkgcc.inference import files
+from qkgcc.audio.recording import open_audio
+from qkgcc.lab.corpora.packing import build
+from qkgcc.lab.frozen.benchmark import make_manifest
+from qkgcc.lab.frozen.fingerprints import fingerprint
+from qkgcc.network import files
 from signals import delayed_noise
 from test_data_corpora import make_clips, make_librispeech
 
@@ -43,10 +43,11 @@ RATE = 16000
 _HOST = """
 import json, os, signal, sys
 import numpy, scipy.fft, scipy.signal, soundfile, soxr
-import qkgcc.cli, qkgcc.archives, qkgcc.inference.published, qkgcc.simulate.render, qkgcc.simulate.cpu
+import qkgcc.cli, qkgcc.batch.archives, qkgcc.network.published, qkgcc.lab.scenes.render, qkgcc.lab.rooms.cpu
 import torch._dynamo  # which the first optimizer imports
-import qkgcc.data.packing, qkgcc.data.rendering, qkgcc.train.loop, qkgcc.cli.archive, qkgcc.cli.listening
-from qkgcc.data import benchmark, fingerprints, rendering
+import qkgcc.lab.corpora.packing, qkgcc.lab.frozen.rendering, qkgcc.lab.training.loop
+import qkgcc.cli.archive, qkgcc.cli.listening
+from qkgcc.lab.frozen import benchmark, fingerprints, rendering
 
 def small_benchmark(manifest):
     # The made-up benchmark beside the bank instead of the paper's: two cells of each of two rooms.

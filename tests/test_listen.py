@@ -24,20 +24,22 @@ import pytest
 import soundfile
 from rich.console import Console
 
-from qkgcc import DelayEstimator, DelayStream, InputError, MissingExtraError, capture, listening, recorder
+from qkgcc import DelayEstimator, DelayStream, InputError, MissingExtraError
 from qkgcc.arrays import array
-from qkgcc.arrays.delays import far_delays
-from qkgcc.arrays.directions.estimator import DirectionEstimator
-from qkgcc.arrays.directions.grids import unit_vectors
-from qkgcc.arrays.directions.stream import DirectionStream, frames_csv
-from qkgcc.audio import open_audio
-from qkgcc.capture import Block, Replay, SoundCard, Source
+from qkgcc.arrays.directions import DirectionEstimator
+from qkgcc.arrays.grids import unit_vectors
+from qkgcc.arrays.steering import far_delays
+from qkgcc.arrays.stream import DirectionStream, frames_csv
+from qkgcc.audio.recording import open_audio
 from qkgcc.cli import main
 from qkgcc.cli.listening_view import View, delay_picture, direction_picture
 from qkgcc.cli.options import picked_channels
-from qkgcc.listening import Session
-from qkgcc.recorder import Recorder
-from qkgcc.results import csv_text
+from qkgcc.delay.result import csv_text
+from qkgcc.live import capture, recorder
+from qkgcc.live import session as listening
+from qkgcc.live.capture import Block, Replay, SoundCard, Source
+from qkgcc.live.recorder import Recorder
+from qkgcc.live.session import Session
 from signals import delayed_noise
 
 RATE = 16000

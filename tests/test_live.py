@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from qkgcc import DelayEstimate, DelayEstimator, InputError, pcm
+from qkgcc import DelayEstimate, DelayEstimator, InputError
+from qkgcc.audio import pcm
 from qkgcc.cli import main
-from qkgcc.results import csv_text
+from qkgcc.delay.result import csv_text
 from signals import delayed_noise
 
 RATE = 48000

@@ -12,12 +12,12 @@ import soundfile
 from typer.testing import CliRunner
 
 from qkgcc.arrays import array
-from qkgcc.arrays.delays import far_delays
-from qkgcc.arrays.directions.estimator import DirectionEstimator
-from qkgcc.arrays.directions.found import DirectionEstimate
-from qkgcc.arrays.directions.grids import unit_vectors
+from qkgcc.arrays.direction_result import DirectionEstimate
+from qkgcc.arrays.directions import DirectionEstimator
+from qkgcc.arrays.grids import unit_vectors
+from qkgcc.arrays.steering import far_delays
 from qkgcc.cli import app
-from qkgcc.errors import InputError
+from qkgcc.core.errors import InputError
 
 pytestmark = pytest.mark.numeric
 

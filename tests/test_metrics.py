@@ -4,7 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qkgcc import InputError, metrics
+from qkgcc import InputError
+from qkgcc.delay import metrics
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_scores.json").read_text())
 TRUE = np.array(GOLDEN["true"])

@@ -7,8 +7,8 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor, nn
 
-from qkgcc.models.cost import honest_flops, paper_flops, parameters
-from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
+from qkgcc.nets.cost import honest_flops, paper_flops, parameters
+from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions
 
 
 def test_default_network_has_322291_parameters() -> None:

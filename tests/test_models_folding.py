@@ -13,12 +13,12 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor
 
-from qkgcc.errors import InputError
-from qkgcc.models.folding import fold, folded_correlation, plain_banded_product
-from qkgcc.models.folding_cpu import BandedProduct
-from qkgcc.models.frontend import tokens
-from qkgcc.models.matching import center_symmetric_antisymmetric
-from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
+from qkgcc.core.errors import InputError
+from qkgcc.nets.folding import fold, folded_correlation, plain_banded_product
+from qkgcc.nets.folding_cpu import BandedProduct
+from qkgcc.nets.frontend import tokens
+from qkgcc.nets.matching import center_symmetric_antisymmetric
+from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions
 from rounding import assert_rounded
 
 pytestmark = pytest.mark.numeric
@@ -211,8 +211,8 @@ def test_the_kernels_agree_with_torch_in_the_interpreter() -> None:
     """Both orders, both sizes of token, blocks that do not divide the bins, frames that do not fill their block."""
     script = """
 import torch
-from qkgcc.models import folding_gpu
-from qkgcc.models.folding import banded_product, plain_banded_product
+from qkgcc.nets import folding_gpu
+from qkgcc.nets.folding import banded_product, plain_banded_product
 folding_gpu._BINS, folding_gpu._FRAMES = 16, 2
 torch.manual_seed(0)
 
@@ -250,7 +250,7 @@ def test_the_operator_is_what_torch_is_told_of_it() -> None:
     """Shapes, types and gradients, in the interpreter."""
     script = """
 import torch
-from qkgcc.models.folding import banded_product
+from qkgcc.nets.folding import banded_product
 torch.manual_seed(0)
 shapes = (2, 2, 3, 7), (2, 2, 3, 7), (2, 2, 3, 7), (2, 2, 7), (2, 5, 7)
 args = [torch.randn(shape, requires_grad=True) for shape in shapes]
@@ -266,8 +266,8 @@ def test_the_network_through_the_kernels_is_one_graph_and_equal() -> None:
     script = """
 import copy, sys
 import torch
-from qkgcc.models import folding
-from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
+from qkgcc.nets import folding
+from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions
 folding.plain_banded_product = folding.banded_product  # this machine has no GPU, so the CPU's path is turned
 folding._COMPILER = False
 torch.manual_seed(0)
@@ -281,7 +281,7 @@ folded.zero_grad()
 folded.folded = True
 found = torch.compile(folded, fullgraph=True, backend="aot_eager")(frames, bins)
 found.square().mean().backward()
-assert "qkgcc.models.folding_gpu" in sys.modules
+assert "qkgcc.nets.folding_gpu" in sys.modules
 
 def off(found, exact):
     return float((found.double() - exact).norm() / exact.norm())
@@ -335,10 +335,10 @@ def test_without_a_gpu_the_kernels_are_not_imported() -> None:
     script = """
 import sys
 import torch
-from qkgcc.models.qkgcc import QKGCC
+from qkgcc.nets.qkgcc import QKGCC
 model = QKGCC()
 model.folded = True
 model(torch.randn(2, 2, 2048)).sum().backward()
-print(float("qkgcc.models.folding_gpu" in sys.modules))
+print(float("qkgcc.nets.folding_gpu" in sys.modules))
 """
     assert interpret(script) == [[0.0]]

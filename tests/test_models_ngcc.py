@@ -13,11 +13,11 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor, nn
 
-from qkgcc.card import Card
-from qkgcc.errors import InputError
-from qkgcc.models.checkpoint import load, save
-from qkgcc.models.cost import honest_flops, paper_flops, parameters
-from qkgcc.models.ngcc import NGCC, PUBLISHED_NAMES, NGCCOptions, SincBank, load_published
+from qkgcc.core.errors import InputError
+from qkgcc.nets.checkpoint import load, save
+from qkgcc.nets.cost import honest_flops, paper_flops, parameters
+from qkgcc.nets.ngcc import NGCC, PUBLISHED_NAMES, NGCCOptions, SincBank, load_published
+from qkgcc.network.card import Card
 from rounding import assert_rounded
 from signals import delayed_noise
 

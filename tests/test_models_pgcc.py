@@ -12,11 +12,11 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor, nn
 
-from qkgcc.card import Card
-from qkgcc.errors import InputError
-from qkgcc.models.checkpoint import load, save
-from qkgcc.models.cost import honest_flops, paper_flops, parameters
-from qkgcc.models.pgcc import PGCC, PGCCOptions, correlation_image
+from qkgcc.core.errors import InputError
+from qkgcc.nets.checkpoint import load, save
+from qkgcc.nets.cost import honest_flops, paper_flops, parameters
+from qkgcc.nets.pgcc import PGCC, PGCCOptions, correlation_image
+from qkgcc.network.card import Card
 from signals import delayed_noise
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]

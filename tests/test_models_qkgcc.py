@@ -10,16 +10,16 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor, nn
 
-from qkgcc.errors import InputError
-from qkgcc.models.frontend import tokens
-from qkgcc.models.matching import (
+from qkgcc.core.errors import InputError
+from qkgcc.nets.frontend import tokens
+from qkgcc.nets.matching import (
     TILE,
     LocalCorrelation,
     center_symmetric_antisymmetric,
     local_correlation,
     norm_product_and_cosine,
 )
-from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
+from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 

@@ -26,15 +26,15 @@ from typer.testing import CliRunner
 
 from networks import OPTIONS, RATE, VARIANTS, as_trained, save_steered, steered_card
 from qkgcc import DelayEstimator, InputError, samples
-from qkgcc.card import KEY, Card
 from qkgcc.cli import app
-from qkgcc.evidence import at_unit_level
-from qkgcc.inference import files
-from qkgcc.methods import PRETRAINED, pretrained
-from qkgcc.models import checkpoint, standalone
-from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
-from qkgcc.models.steered import Steered, SteeredOptions
-from qkgcc.rumble import count, without_rumble
+from qkgcc.dsp.rumble import count, without_rumble
+from qkgcc.nets import checkpoint, standalone
+from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions
+from qkgcc.nets.steered import Steered, SteeredOptions
+from qkgcc.network import files
+from qkgcc.network.card import KEY, Card
+from qkgcc.network.registry import PRETRAINED, pretrained
+from qkgcc.pairs.evidence import at_unit_level
 from rounding import assert_close_posteriors, assert_rounded, exact_networks
 
 pytestmark = pytest.mark.numeric

@@ -15,15 +15,15 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor, nn
 
-from qkgcc.card import Card
-from qkgcc.errors import InputError
-from qkgcc.models.checkpoint import load, save
-from qkgcc.models.cost import honest_flops, parameters
-from qkgcc.models.frontend import at_bins, tokens
-from qkgcc.models.matching import center_symmetric_antisymmetric
-from qkgcc.models.qkgcc import QKGCC
-from qkgcc.models.steered import Steered, SteeredOptions, Steering, steering_table
-from qkgcc.models.surroundings import Separable, shifted_sum
+from qkgcc.core.errors import InputError
+from qkgcc.nets.checkpoint import load, save
+from qkgcc.nets.cost import honest_flops, parameters
+from qkgcc.nets.frontend import at_bins, tokens
+from qkgcc.nets.matching import center_symmetric_antisymmetric
+from qkgcc.nets.qkgcc import QKGCC
+from qkgcc.nets.steered import Steered, SteeredOptions, Steering, steering_table
+from qkgcc.nets.surroundings import Separable, shifted_sum
+from qkgcc.network.card import Card
 from rounding import assert_rounded
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]

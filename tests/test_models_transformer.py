@@ -11,12 +11,12 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor, nn
 
-from qkgcc.card import Card
-from qkgcc.errors import InputError
-from qkgcc.models.checkpoint import load, save
-from qkgcc.models.cost import honest_flops, paper_flops, parameters
-from qkgcc.models.frontend import tokens
-from qkgcc.models.transformer import Transformer, TransformerOptions
+from qkgcc.core.errors import InputError
+from qkgcc.nets.checkpoint import load, save
+from qkgcc.nets.cost import honest_flops, paper_flops, parameters
+from qkgcc.nets.frontend import tokens
+from qkgcc.nets.transformer import Transformer, TransformerOptions
+from qkgcc.network.card import Card
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 

@@ -16,10 +16,10 @@ import torch
 
 from networks import steered_card
 from qkgcc import DelayEstimator, InputError
-from qkgcc.card import KEY, Card
-from qkgcc.models import checkpoint
-from qkgcc.models.qkgcc import QKGCC, QKGCCOptions
-from qkgcc.neural import Network
+from qkgcc.nets import checkpoint
+from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions
+from qkgcc.network.card import KEY, Card
+from qkgcc.pairs.neural import Network
 from rounding import assert_close_posteriors, exact_networks
 from signals import delayed_noise
 

@@ -14,13 +14,13 @@ pytest.importorskip("onnxruntime")
 import onnx
 
 from qkgcc import DelayEstimator, InputError, samples
-from qkgcc.audio import Resampler, open_audio
-from qkgcc.card import KEY
-from qkgcc.inference.files import read
-from qkgcc.methods import pretrained
-from qkgcc.models import standalone
-from qkgcc.neural import SLACK
-from qkgcc.onnx_files import StandaloneModel
+from qkgcc.audio.recording import Resampler, open_audio
+from qkgcc.nets import standalone
+from qkgcc.network.card import KEY
+from qkgcc.network.files import read
+from qkgcc.network.onnx_files import StandaloneModel
+from qkgcc.network.registry import pretrained
+from qkgcc.pairs.neural import SLACK
 from rounding import assert_close_posteriors, exact_networks
 
 pytestmark = pytest.mark.numeric

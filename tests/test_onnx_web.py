@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qkgcc.methods import PRETRAINED
+from qkgcc.network.registry import PRETRAINED
 
 TOOL = Path(__file__).parents[1] / "tools" / "onnx_web"
 NODE = shutil.which("node")

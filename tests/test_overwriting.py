@@ -16,13 +16,13 @@ from typer.testing import CliRunner, Result
 
 from qkgcc import DelayEstimator, InputError, samples
 from qkgcc.arrays import array
-from qkgcc.arrays.calibration.alignment import write_aligned
-from qkgcc.arrays.calibration.synchronise import synchronise
 from qkgcc.arrays.files import read_geometry, write_geometry
-from qkgcc.audio import open_audio
+from qkgcc.audio.recording import open_audio
 from qkgcc.cli import app
-from qkgcc.files import MARK, write_whole
+from qkgcc.core.files import MARK, write_whole
 from qkgcc.plots import plot_array
+from qkgcc.sync.alignment import write_aligned
+from qkgcc.sync.synchronise import synchronise
 
 pytestmark = pytest.mark.needs("matplotlib", "torch")  # commands of every extra are tried
 
@@ -243,7 +243,7 @@ def test_aligned_recordings_on_a_full_disk_keep_what_was_there(folder: Path, mon
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("qkgcc.recorder.WavFile.write", full)
+    monkeypatch.setattr("qkgcc.live.recorder.WavFile.write", full)
     with pytest.raises(InputError, match=r"cannot write .*one\.wav: No space left on device"):
         write_aligned(answer, recordings, folder / "out", ["one", "two"])
     assert first.read_bytes() == whole

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("hatchling")
 
-from qkgcc.methods import PRETRAINED
+from qkgcc.network.registry import PRETRAINED
 
 ROOT = Path(__file__).parents[1]
 PIP, ALONE = [sys.executable, "-m", "pip"], ["--quiet", "--no-index", "--no-deps"]
@@ -47,7 +47,7 @@ def test_the_wheel_holds_the_samples_and_the_type_marker_and_stays_small(wheel: 
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {"qkgcc/py.typed", "qkgcc/samples/talkers-2ch.flac", "qkgcc/samples/talkers-4ch.json"} <= names
     assert {f"qkgcc/weights/{name}{suffix}" for name in PRETRAINED for suffix in (".safetensors", ".onnx")} <= names
-    assert {"qkgcc/inference/_kernel.so", "qkgcc/inference/steered.c"} <= names  # compiled for this machine
+    assert {"qkgcc/network/_kernel.so", "qkgcc/network/steered.c"} <= names  # compiled for this machine
     assert not wheel.name.endswith("-any.whl")
     assert not any("__pycache__" in name or name.startswith("tests") for name in names)
     assert wheel.stat().st_size < 4_000_000
@@ -58,7 +58,7 @@ def test_the_installed_wheel_estimates(wheel: Path, tmp_path: Path) -> None:
     subprocess.run([*PIP, "install", *ALONE, "--target", str(tmp_path), str(wheel)], check=True)
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import qkgcc; assert {str(tmp_path)!r} in qkgcc.__file__;"
-        "from qkgcc.inference import kernel; assert kernel.loaded() is not None;"
+        "from qkgcc.network import kernel; assert kernel.loaded() is not None;"
         "print(qkgcc.DelayEstimator()(qkgcc.samples.path('talkers-2ch'), end=2.0).summary.delay_samples)"
     )
     run = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -8,9 +8,9 @@ import pytest
 import soundfile
 
 from qkgcc import DelayEstimate, DelayEstimator, InputError
-from qkgcc import estimate as estimating
-from qkgcc.audio import Recording, open_audio
-from qkgcc.soundfiles import SoundFile
+from qkgcc.audio.recording import Recording, open_audio
+from qkgcc.audio.soundfiles import SoundFile
+from qkgcc.delay import estimator as estimating
 
 pytestmark = pytest.mark.numeric
 

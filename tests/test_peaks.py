@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from qkgcc.peaks import find_peak
+from qkgcc.dsp.peaks import find_peak
 
 pytestmark = pytest.mark.numeric
 

@@ -14,16 +14,15 @@ from typer.testing import CliRunner
 
 import faults
 from faults import RATE, Array
-from qkgcc.arrays import Geometry
-from qkgcc.arrays.calibration.alignment import warped
-from qkgcc.arrays.delays import near_delays
+from qkgcc.arrays import Geometry, Position, PositionEstimator
 from qkgcc.arrays.files import write_geometry
-from qkgcc.arrays.positions import Position, PositionEstimator
-from qkgcc.arrays.positions.estimator import probability
-from qkgcc.arrays.positions.trilateration import closed_form, described, fit_position
+from qkgcc.arrays.positions import probability
+from qkgcc.arrays.steering import near_delays
+from qkgcc.arrays.trilateration import closed_form, described, fit_position
 from qkgcc.cli import app
-from qkgcc.errors import InputError
-from qkgcc.experiments.array_scoring import errors, space_distances
+from qkgcc.core.errors import InputError
+from qkgcc.lab.study.array_scoring import errors, space_distances
+from qkgcc.sync.alignment import warped
 
 pytestmark = pytest.mark.numeric
 

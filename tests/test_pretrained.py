@@ -10,11 +10,11 @@ import pytest
 from scipy.signal import lfilter
 
 from qkgcc import DelayEstimator, samples
-from qkgcc.calibration import expected_calibration_error
-from qkgcc.card import DIGEST_KEY
-from qkgcc.constants import SPEED_OF_SOUND
-from qkgcc.inference import files
-from qkgcc.methods import DEFAULT, PRETRAINED, WEIGHTS, pretrained
+from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.network import files
+from qkgcc.network.card import DIGEST_KEY
+from qkgcc.network.registry import DEFAULT, PRETRAINED, WEIGHTS, pretrained
+from qkgcc.pairs.calibration import expected_calibration_error
 from signals import delayed_noise
 
 pytestmark = pytest.mark.numeric
@@ -40,8 +40,8 @@ def test_general_is_the_default() -> None:
 @NAMES
 def test_the_file_is_the_network_within_its_budget(name: str) -> None:
     pytest.importorskip("torch")
-    from qkgcc.models import checkpoint, cost
-    from qkgcc.models.steered import Steered
+    from qkgcc.nets import checkpoint, cost
+    from qkgcc.nets.steered import Steered
 
     model, card = checkpoint.load(pretrained(name))
     assert card.name == name
@@ -58,7 +58,7 @@ def test_the_file_is_the_network_within_its_budget(name: str) -> None:
 def test_the_onnx_file_beside_it_is_what_the_network_is_exported_as(name: str, tmp_path: Path) -> None:
     """So that both are of the same weights and of this code. Sums are rounded in another order on other processors."""
     onnx = pytest.importorskip("onnx")
-    from qkgcc.models import standalone
+    from qkgcc.nets import standalone
 
     standalone.export(*files.read(pretrained(name)), tmp_path / "fresh.onnx")
     fresh, shipped = onnx.load(tmp_path / "fresh.onnx"), onnx.load(WEIGHTS / f"{name}.onnx")
@@ -230,7 +230,7 @@ def test_no_torch_is_needed() -> None:
 import sys
 sys.modules["torch"] = None
 from qkgcc import DelayEstimator, samples
-from qkgcc.calibration import expected_calibration_error
+from qkgcc.pairs.calibration import expected_calibration_error
 answer = DelayEstimator()(samples.path("talkers-2ch"), start=0.3, end=2.0)
 assert answer.method == "general" and answer.calibrated
 print(answer.summary.delay_samples)

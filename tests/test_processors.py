@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qkgcc.inference import kernel
+from qkgcc.network import kernel
 
 TOOL = Path(__file__).parents[1] / "tools" / "processors.py"
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from qkgcc.arrays import DirectionEstimate, DirectionEstimator, array
-from qkgcc.arrays.reflections import AROUND, BROADSIDE, REFLECTED, reflected, unfolded
-from qkgcc.arrays.tracks import find_tracks
-from qkgcc.arrays.tracks.tracker import Tracker
-from qkgcc.simulate.render import render
-from qkgcc.simulate.scenes import Scene, Source
+from qkgcc.lab.scenes.render import render
+from qkgcc.lab.scenes.scenes import Scene, Source
+from qkgcc.tracks import find_tracks
+from qkgcc.tracks.reflections import AROUND, BROADSIDE, REFLECTED, reflected, unfolded
+from qkgcc.tracks.tracker import Tracker
 
 pytestmark = pytest.mark.numeric
 

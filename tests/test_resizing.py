@@ -10,10 +10,10 @@ pytest.importorskip("torch")
 import torch
 
 from networks import steered_card
-from qkgcc.errors import InputError
-from qkgcc.experiments import resizing
-from qkgcc.models import checkpoint
-from qkgcc.models.steered import Steered, SteeredOptions
+from qkgcc.core.errors import InputError
+from qkgcc.lab.study import resizing
+from qkgcc.nets import checkpoint
+from qkgcc.nets.steered import Steered, SteeredOptions
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 

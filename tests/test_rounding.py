@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from qkgcc import samples
-from qkgcc.audio import open_audio
-from qkgcc.evidence import at_unit_level
-from qkgcc.inference import plain
-from qkgcc.inference.model import SteeredModel
-from qkgcc.methods import WEIGHTS
+from qkgcc.audio.recording import open_audio
+from qkgcc.network import reference as plain
+from qkgcc.network.registry import WEIGHTS
+from qkgcc.network.steered import SteeredModel
+from qkgcc.pairs.evidence import at_unit_level
 from rounding import EPSILON, assert_rounded, tolerance
 
 pytestmark = pytest.mark.numeric
@@ -89,7 +89,7 @@ FAULTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     ),
     "a coarse GELU": ("gelu", lambda right: coarse_gelu),
 }
-"""What of `qkgcc.inference.plain` is replaced, by what."""
+"""What of `qkgcc.network.reference` is replaced, by what."""
 
 
 @pytest.mark.parametrize(("where", "fault"), FAULTS.values(), ids=FAULTS)

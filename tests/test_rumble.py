@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
-from qkgcc import DelayEstimator, rumble
-from qkgcc.evidence import at_unit_level, prepared
-from qkgcc.methods import PRETRAINED
-from qkgcc.rumble import without_rumble
+from qkgcc import DelayEstimator
+from qkgcc.dsp import rumble
+from qkgcc.dsp.rumble import without_rumble
+from qkgcc.network.registry import PRETRAINED
+from qkgcc.pairs.evidence import at_unit_level, prepared
 from signals import delayed_noise
 
 pytestmark = pytest.mark.numeric

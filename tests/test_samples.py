@@ -8,7 +8,7 @@ import soundfile as sf
 from numpy.typing import NDArray
 
 from qkgcc import samples
-from qkgcc.errors import InputError
+from qkgcc.core.errors import InputError
 
 Array = NDArray[np.float64]
 both = pytest.mark.parametrize("name", samples.NAMES)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from qkgcc import InputError
-from qkgcc.constants import SPEED_OF_SOUND
-from qkgcc.gcc import delays
-from qkgcc.simulate.array_scenes import (
+from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.dsp.gcc import delays
+from qkgcc.lab.scenes.array_scenes import (
     BLOCKS,
     KINDS,
     LAW,
@@ -21,7 +21,7 @@ from qkgcc.simulate.array_scenes import (
     parts_of_chain,
     spoken,
 )
-from qkgcc.simulate.render import render
+from qkgcc.lab.scenes.render import render
 
 UTTERANCES = {f"{speaker}-0-{n:04d}": 30000 + 7000 * n for speaker in (5, 6, 7) for n in range(9)}
 

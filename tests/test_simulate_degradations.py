@@ -9,16 +9,8 @@ pytest.importorskip("torch")
 
 import torch
 
-from qkgcc.errors import InputError
-from qkgcc.simulate.degradations import (
-    Degradations,
-    apply,
-    clip,
-    limit_band,
-    microphone_response,
-    respond,
-    set_level,
-)
+from qkgcc.core.errors import InputError
+from qkgcc.lab.rooms.degradations import Degradations, apply, clip, limit_band, microphone_response, respond, set_level
 from rounding import assert_rounded
 
 pytestmark = pytest.mark.numeric

@@ -5,7 +5,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from qkgcc.simulate.draws import normal, stream, uniform
+from qkgcc.lab.rooms.draws import normal, stream, uniform
 
 pytestmark = pytest.mark.numeric
 

@@ -12,17 +12,11 @@ pytest.importorskip("torch")
 
 
 from qkgcc import InputError
-from qkgcc.simulate import cpu, paper
-from qkgcc.simulate.engines import best_engine, responses
-from qkgcc.simulate.rooms import (
-    count_images,
-    response_length,
-    response_lengths,
-    sabine,
-    sabine_many,
-    sabine_t60,
-)
-from qkgcc.simulate.scenes import Scene, Source
+from qkgcc.lab.rooms import cpu
+from qkgcc.lab.rooms.engines import best_engine, responses
+from qkgcc.lab.rooms.rooms import count_images, response_length, response_lengths, sabine, sabine_many, sabine_t60
+from qkgcc.lab.scenes import paper
+from qkgcc.lab.scenes.scenes import Scene, Source
 
 pytestmark = pytest.mark.numeric
 
@@ -124,7 +118,7 @@ def test_the_gpu_kernel_agrees_with_the_cpu_engine_in_the_interpreter() -> None:
     """Rooms of different size and order in one batch, at most 2000 images each."""
     script = """
 import numpy as np
-from qkgcc.simulate import cpu, gpu
+from qkgcc.lab.rooms import cpu, gpu
 rng = np.random.default_rng(0)
 rooms = np.array([[4, 3, 2.5], [6, 4, 2.5], [5, 5, 3.0]])
 orders, reflections = np.array([4, 9, 0]), np.array([0.6, 0.8, 0.0])

@@ -7,12 +7,12 @@ pytest.importorskip("torch")
 
 import torch
 
-from qkgcc.data.banks import Bank
-from qkgcc.data.packing import build
-from qkgcc.simulate import paper
-from qkgcc.simulate.catalog import Catalog, lookup, whole_utterances
-from qkgcc.simulate.frames import Sources, paper_frames
-from qkgcc.simulate.render import render
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.corpora.packing import build
+from qkgcc.lab.scenes import paper
+from qkgcc.lab.scenes.catalog import Catalog, lookup, whole_utterances
+from qkgcc.lab.scenes.frames import Sources, paper_frames
+from qkgcc.lab.scenes.render import render
 from test_data_corpora import make_librispeech
 
 pytestmark = pytest.mark.numeric

@@ -6,12 +6,12 @@ import time
 import numpy as np
 import pytest
 
-from qkgcc.errors import InputError
-from qkgcc.simulate.catalog import Catalog
-from qkgcc.simulate.general import RESAMPLED, SECONDS, STEP, TELEPHONE, Scenes, general_scene, general_scenes
-from qkgcc.simulate.law import GENERAL, Law, table
-from qkgcc.simulate.placement import WALL
-from qkgcc.simulate.rooms import sabine
+from qkgcc.core.errors import InputError
+from qkgcc.lab.rooms.rooms import sabine
+from qkgcc.lab.scenes.catalog import Catalog
+from qkgcc.lab.scenes.general import RESAMPLED, SECONDS, STEP, TELEPHONE, Scenes, general_scene, general_scenes
+from qkgcc.lab.scenes.law import GENERAL, Law, table
+from qkgcc.lab.scenes.placement import WALL
 
 CATALOG = Catalog(
     speech=tuple(f"speech-{i}" for i in range(500)),

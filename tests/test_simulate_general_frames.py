@@ -12,16 +12,17 @@ pytest.importorskip("torch")
 
 import torch
 
-from qkgcc.data.packing import build
-from qkgcc.errors import InputError
-from qkgcc.gcc import gcc
-from qkgcc.simulate import bulk_rooms, general_frames, noise, walking
-from qkgcc.simulate.bulk_rooms import Rooms
-from qkgcc.simulate.catalog import Catalog
-from qkgcc.simulate.general import Scenes, general_scenes
-from qkgcc.simulate.general_sources import SAMPLE_RATE, SAMPLES, GeneralSources
-from qkgcc.simulate.law import GENERAL
-from qkgcc.simulate.render import _cut, delay_at, render
+from qkgcc.core.errors import InputError
+from qkgcc.dsp.gcc import gcc
+from qkgcc.lab.corpora.packing import build
+from qkgcc.lab.rooms import noise
+from qkgcc.lab.scenes import bulk_rooms, general_frames, walking
+from qkgcc.lab.scenes.bulk_rooms import Rooms
+from qkgcc.lab.scenes.catalog import Catalog
+from qkgcc.lab.scenes.general import Scenes, general_scenes
+from qkgcc.lab.scenes.general_sources import SAMPLE_RATE, SAMPLES, GeneralSources
+from qkgcc.lab.scenes.law import GENERAL
+from qkgcc.lab.scenes.render import _cut, delay_at, render
 from test_data_corpora import make_librispeech
 
 pytestmark = pytest.mark.numeric
@@ -302,13 +303,13 @@ def test_the_gpu_kernel_gives_the_same_frames_in_the_interpreter() -> None:
     script = """
 import dataclasses
 import numpy as np
-from qkgcc.simulate import bulk_rooms
-from qkgcc.simulate.bulk_rooms import Rooms
-from qkgcc.simulate.catalog import Catalog
-from qkgcc.simulate.general import general_scenes
-from qkgcc.simulate.general_frames import general_frames
-from qkgcc.simulate.general_sources import GeneralSources
-from qkgcc.simulate.law import GENERAL
+from qkgcc.lab.scenes import bulk_rooms
+from qkgcc.lab.scenes.bulk_rooms import Rooms
+from qkgcc.lab.scenes.catalog import Catalog
+from qkgcc.lab.scenes.general import general_scenes
+from qkgcc.lab.scenes.general_frames import general_frames
+from qkgcc.lab.scenes.general_sources import GeneralSources
+from qkgcc.lab.scenes.law import GENERAL
 law = dataclasses.replace(GENERAL, width=(3, 3), depth=(3, 3), height=(2.4, 2.4), t60=(0.075, 0.08), dry=0.5,
                           spacing=(0.1, 0.2), moving=0.5, speed=(0.1, 0.1), one_interferer=0, two_interferers=0)
 scenes = general_scenes(28, np.arange(2), Catalog(), law=law)

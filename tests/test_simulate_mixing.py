@@ -7,9 +7,10 @@ import soundfile
 import torch
 
 from qkgcc import samples
-from qkgcc.simulate import cpu, paper
-from qkgcc.simulate.mixing import add_white_noise, convolve, heard_frames, level_of_convolved
-from qkgcc.simulate.rooms import response_length, sabine
+from qkgcc.lab.rooms import cpu
+from qkgcc.lab.rooms.mixing import add_white_noise, convolve, heard_frames, level_of_convolved
+from qkgcc.lab.rooms.rooms import response_length, sabine
+from qkgcc.lab.scenes import paper
 
 pytestmark = pytest.mark.numeric
 

@@ -7,9 +7,9 @@ pytest.importorskip("torch")
 
 import torch
 
-from qkgcc.errors import InputError
-from qkgcc.simulate.draws import stream
-from qkgcc.simulate.noise import coloured, diffuse, diffuse_coherence, white
+from qkgcc.core.errors import InputError
+from qkgcc.lab.rooms.draws import stream
+from qkgcc.lab.rooms.noise import coloured, diffuse, diffuse_coherence, white
 from rounding import assert_rounded
 
 pytestmark = pytest.mark.numeric

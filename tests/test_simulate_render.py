@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from scipy.signal import hilbert
 
-from qkgcc.errors import InputError
-from qkgcc.gcc import gcc, lag_range
-from qkgcc.simulate.catalog import Catalog, lookup
-from qkgcc.simulate.degradations import Degradations
-from qkgcc.simulate.general import STEP, general_scenes
-from qkgcc.simulate.law import GENERAL
-from qkgcc.simulate.render import EARLY, LATE_STEP, _along, _thinned, delay_at, render
-from qkgcc.simulate.scenes import Scene, Source
+from qkgcc.core.errors import InputError
+from qkgcc.dsp.gcc import gcc, lag_range
+from qkgcc.lab.rooms.degradations import Degradations
+from qkgcc.lab.scenes.catalog import Catalog, lookup
+from qkgcc.lab.scenes.general import STEP, general_scenes
+from qkgcc.lab.scenes.law import GENERAL
+from qkgcc.lab.scenes.render import EARLY, LATE_STEP, _along, _thinned, delay_at, render
+from qkgcc.lab.scenes.scenes import Scene, Source
 
 pytestmark = [pytest.mark.numeric, pytest.mark.needs("numba")]
 

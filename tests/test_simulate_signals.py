@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from qkgcc.data.banks import Bank
-from qkgcc.errors import InputError
-from qkgcc.simulate.catalog import Catalog, lookup
-from qkgcc.simulate.signals import SYNTHESES, is_synthetic, synthetic
+from qkgcc.core.errors import InputError
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.scenes.catalog import Catalog, lookup
+from qkgcc.lab.scenes.signals import SYNTHESES, is_synthetic, synthetic
 
 pytestmark = pytest.mark.numeric
 

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from qkgcc import InputError, open_audio, soundfiles
-from qkgcc.truncation import missing_bytes
+from qkgcc import InputError, open_audio
+from qkgcc.audio import soundfiles
+from qkgcc.audio.truncation import missing_bytes
 
 SOUND = (0.1 * np.random.default_rng(0).standard_normal((20_000, 2))).astype(np.float32)
 LONG = bytes(300_000)

@@ -11,12 +11,12 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from qkgcc import DelayEstimator, InputError
-from qkgcc.calibration import KEY, Calibration, Context, Curves
 from qkgcc.cli import app
-from qkgcc.constants import SPEED_OF_SOUND
-from qkgcc.inference import files
-from qkgcc.neural import SLACK, Network, TorchModel
-from qkgcc.steering import steering_matrix
+from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.network import files
+from qkgcc.network.steering import steering_matrix
+from qkgcc.pairs.calibration import KEY, Calibration, Context, Curves
+from qkgcc.pairs.neural import SLACK, Network, TorchModel
 from rounding import assert_close_posteriors, assert_rounded, exact_networks
 from signals import C, delayed_noise
 from tiny import ALONE, RATE, TINY, tiny_with
@@ -50,7 +50,7 @@ def test_delays_between_the_samples(path: Path, delay: float) -> None:
 @pytest.mark.parametrize("frame", [None, 0.01])
 def test_torch_gives_the_same_answers(path: Path, frame: float | None) -> None:
     pytest.importorskip("torch")
-    from qkgcc.models import checkpoint
+    from qkgcc.nets import checkpoint
 
     with exact_networks():
         loaded = [Network.load(path)]
@@ -290,7 +290,7 @@ def test_explain_of_pauses_and_of_long_recordings(path: Path, monkeypatch: pytes
     whole = DelayEstimator(path, hop=FRAME).explain(pause, RATE)
     assert np.isnan(whole.weight).all(axis=1).mean() > 0.6
     assert np.isfinite(whole.mean).all()
-    monkeypatch.setattr("qkgcc.estimate.MOST_COLUMNS", 50)
+    monkeypatch.setattr("qkgcc.delay.estimator.MOST_COLUMNS", 50)
     short = DelayEstimator(path, hop=FRAME).explain(pause, RATE)
     assert len(short.times) <= 50
     np.testing.assert_allclose(np.nanmean(short.weight), np.nanmean(whole.weight), rtol=0.1)
@@ -379,7 +379,7 @@ def test_the_command_line_says_warnings_and_explains(path: Path, tmp_path: Path)
 
 def test_steering_is_that_of_the_network() -> None:
     torch = pytest.importorskip("torch")
-    from qkgcc.models.steered import _grid_table
+    from qkgcc.nets.steered import _grid_table
 
     for dft, pool, center, step, count in ((512, 1, 0.0, 1.0, 41), (510, 3, 2.5, 0.5, 8)):
         table = _grid_table(dft, pool, center, step, count, dtype=torch.float64, device=torch.device("cpu"))

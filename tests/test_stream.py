@@ -10,8 +10,8 @@ import pytest
 import soundfile
 
 from qkgcc import DelayEstimate, DelayEstimator, DelayStream, InputError, samples
-from qkgcc.audio import Resampler, open_audio
-from qkgcc.methods import CLASSICAL, PRETRAINED
+from qkgcc.audio.recording import Resampler, open_audio
+from qkgcc.network.registry import CLASSICAL, PRETRAINED
 from signals import delayed_noise
 from tiny import CARD, TINY
 
@@ -232,7 +232,12 @@ class TestState:
             if isinstance(value, (tuple, list)):
                 return sum(held(one) for one in value)
             module = type(value).__module__
-            if module in ("qkgcc.stream", "qkgcc.pipeline", "qkgcc.audio", "qkgcc.smoothing"):
+            if module in (
+                "qkgcc.delay.stream",
+                "qkgcc.pairs.pipeline",
+                "qkgcc.audio.recording",
+                "qkgcc.pairs.smoothing",
+            ):
                 return sum(held(one) for one in vars(value).values())
             return 0
 
@@ -345,7 +350,7 @@ class TestBadInput:
 
     def test_networks_that_torch_runs_have_no_stream(self, tmp_path: Path) -> None:
         pytest.importorskip("torch")
-        from qkgcc.models import checkpoint
+        from qkgcc.nets import checkpoint
 
         network: Any = checkpoint.build("ngcc", {"frame": 512, "dft": 512, "channels": 8, "taps": 63})
         options, sizes = vars(network.options), {"frame": 512, "dft": 512, "delays": network.options.delays}

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from qkgcc import METHODS, DelayEstimator, InputError, open_audio, textfiles
+from qkgcc import METHODS, DelayEstimator, InputError, open_audio
 from qkgcc.arrays import Geometry, array, read_geometry
-from qkgcc.inference import files
-from qkgcc.methods import pretrained
-from qkgcc.textfiles import parse_json, parse_toml, read_text
-from qkgcc.train import config as configs
-from qkgcc.truth import Truth
+from qkgcc.core import textfiles
+from qkgcc.core.textfiles import parse_json, parse_toml, read_text
+from qkgcc.delay.truth import Truth
+from qkgcc.lab.training import config as configs
+from qkgcc.network import files
+from qkgcc.network.registry import pretrained
 
 READERS: dict[str, Callable[[Path], object]] = {
     "geometry.toml": read_geometry,

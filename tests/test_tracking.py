@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from qkgcc.arrays.tracks.motion import Motion, State, angle_between, moved, way_to
-from qkgcc.arrays.tracks.paths import WINDOW, find_tracks
-from qkgcc.arrays.tracks.rttm import COLUMNS, Segment, rows, rttm, segments
-from qkgcc.arrays.tracks.scores import evaluate
-from qkgcc.arrays.tracks.smoothing import Trajectory, smooth
-from qkgcc.arrays.tracks.tracker import Track, Tracker
-from qkgcc.errors import InputError
+from qkgcc.core.errors import InputError
+from qkgcc.lab.study.track_scores import evaluate
+from qkgcc.tracks.motion import Motion, State, angle_between, moved, way_to
+from qkgcc.tracks.paths import WINDOW, find_tracks
+from qkgcc.tracks.segments import COLUMNS, Segment, rows, rttm, segments
+from qkgcc.tracks.smoothing import Trajectory, smooth
+from qkgcc.tracks.tracker import Track, Tracker
 
 pytestmark = pytest.mark.numeric
 

@@ -17,20 +17,20 @@ pytest.importorskip("torch")
 
 import torch
 
-from qkgcc.errors import InputError
-from qkgcc.models import checkpoint
-from qkgcc.models.qkgcc import QKGCCOptions
-from qkgcc.simulate import paper
-from qkgcc.simulate.catalog import Catalog
-from qkgcc.simulate.frames import paper_frames
-from qkgcc.simulate.general import general_scenes
-from qkgcc.simulate.law import PLAIN
-from qkgcc.train import config as configs
-from qkgcc.train import step
-from qkgcc.train.config import Config
-from qkgcc.train.data import PairSet, _synthetic, drawn, make_sets, set_hash
-from qkgcc.train.loop import BEST, LAST, METRICS, STATE, Trainer, predict
-from qkgcc.train.targets import cross_entropy
+from qkgcc.core.errors import InputError
+from qkgcc.lab.scenes import paper
+from qkgcc.lab.scenes.catalog import Catalog
+from qkgcc.lab.scenes.frames import paper_frames
+from qkgcc.lab.scenes.general import general_scenes
+from qkgcc.lab.scenes.law import PLAIN
+from qkgcc.lab.training import config as configs
+from qkgcc.lab.training import step
+from qkgcc.lab.training.config import Config
+from qkgcc.lab.training.data import PairSet, _synthetic, drawn, make_sets, set_hash
+from qkgcc.lab.training.loop import BEST, LAST, METRICS, STATE, Trainer, predict
+from qkgcc.lab.training.targets import cross_entropy
+from qkgcc.nets import checkpoint
+from qkgcc.nets.qkgcc import QKGCCOptions
 
 TINY = configs.load("tiny")
 SIZES = {"frame": TINY.options["frame"]}
@@ -520,7 +520,7 @@ def test_validation_takes_no_more_at_once_than_fits(
 def test_what_is_wrong_is_said_before_rooms_are_made(
     tmp_path: Path, quick: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qkgcc.train.loop.make_sets", lambda *_, **__: pytest.fail("rooms were made"))
+    monkeypatch.setattr("qkgcc.lab.training.loop.make_sets", lambda *_, **__: pytest.fail("rooms were made"))
     with pytest.raises(InputError, match=r"give one .`qkgcc data bank` makes it"):
         Trainer(dataclasses.replace(quick, sources="bank"), tmp_path / "a")
     (tmp_path / "file").write_text("")

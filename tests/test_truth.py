@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from qkgcc.errors import InputError
-from qkgcc.truth import Truth
+from qkgcc.core.errors import InputError
+from qkgcc.delay.truth import Truth
 
 
 def written(folder: Path, text: str) -> Truth:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qkgcc import windows
+from qkgcc.network import windows
 
 pytestmark = pytest.mark.numeric
 

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from qkgcc import samples
 from qkgcc.arrays import DirectionEstimator, Geometry, array
-from qkgcc.arrays.directions.stream import DirectionStream, frames_csv, frames_json
+from qkgcc.arrays.stream import DirectionStream, frames_csv, frames_json
 from qkgcc.arrays.wiring import MISWIRED, same_shape
-from qkgcc.audio import open_audio
+from qkgcc.audio.recording import open_audio
 from qkgcc.cli import app
 
 C, RATE = 343.0, 16000

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from safetensors.numpy import save_file
 
-from qkgcc.calibration import Calibration
-from qkgcc.card import KEY
-from qkgcc.inference import files
+from qkgcc.network import files
+from qkgcc.network.card import KEY
+from qkgcc.pairs.calibration import Calibration
 
 TINY = Path(__file__).with_name("tiny.safetensors")
 CARD, _ = files.read(TINY)

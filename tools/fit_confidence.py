@@ -1,4 +1,4 @@
-"""Fit the three numbers of `qkgcc.confidence` on simulated reverberant speech.
+"""Fit the three numbers of `qkgcc.pairs.confidence` on simulated reverberant speech.
 
     python tools/fit_confidence.py --data FOLDER     (FOLDER/librispeech/LibriSpeech/dev-clean; default: $QKGCC_DATA)
 
@@ -18,10 +18,10 @@ import scipy.fft
 import soundfile
 from rich.progress import track
 
-from qkgcc import gcc
-from qkgcc.classical import Classical
-from qkgcc.confidence import ambiguity_cap, support
-from qkgcc.peaks import INTERPOLATIONS
+from qkgcc.dsp import gcc
+from qkgcc.dsp.peaks import INTERPOLATIONS
+from qkgcc.pairs.classical import Classical
+from qkgcc.pairs.confidence import ambiguity_cap, support
 
 RATE, FRAME, FRAMES, C = 16000, 2048, 15, 343.0
 

@@ -1,4 +1,4 @@
-"""Draw the frozen benchmarks: manifests and fingerprints in src/qkgcc/data/benchmarks.
+"""Draw the frozen benchmarks: manifests and fingerprints in src/qkgcc/lab/frozen/benchmarks.
 
     python tools/make_benchmarks.py --banks FOLDER     (FOLDER/test-clean, music, noise: `qkgcc data bank`)
 
@@ -13,11 +13,11 @@ from pathlib import Path
 
 from rich.progress import Progress, track
 
-from qkgcc.data import array_benchmark, array_rendering, general_benchmark, rendering
-from qkgcc.data.banks import Bank
-from qkgcc.data.benchmark import NAMES, SNRS, T60S, Benchmark, make_manifest
-from qkgcc.data.fingerprints import fingerprint
-from qkgcc.files import write_whole
+from qkgcc.core.files import write_whole
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.frozen import array_benchmark, array_rendering, general_benchmark, rendering
+from qkgcc.lab.frozen.benchmark import NAMES, SNRS, T60S, Benchmark, make_manifest
+from qkgcc.lab.frozen.fingerprints import fingerprint
 
 FOLDER = Path(__file__).parents[1] / "src" / "qkgcc" / "data" / "benchmarks"
 SETS = {"paper-test": "test-clean", "paper-music": "music", "paper-noise": "noise"}

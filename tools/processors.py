@@ -24,7 +24,7 @@ ARM = [sys.executable, "-m", "pytest", "-q", "-m", "numeric", "tests/test_aarch6
 IN_USE = """
 import ctypes
 import numpy, scipy.linalg, torch
-from qkgcc.inference import kernel
+from qkgcc.network import kernel
 libraries = {line.split()[-1] for line in open("/proc/self/maps") if "openblas" in line}
 cores = set()
 for library in map(ctypes.CDLL, libraries):
@@ -42,7 +42,7 @@ print(f"kernel {runner}, torch {torch.backends.cpu.get_cpu_capability()}, OpenBL
 def main() -> int:
     """The exit status: 1 where any run failed."""
     sets = subprocess.run(
-        [sys.executable, "-c", "from qkgcc.inference import kernel; print(*kernel.entries(), sep=chr(10))"],
+        [sys.executable, "-c", "from qkgcc.network import kernel; print(*kernel.entries(), sep=chr(10))"],
         env={name: value for name, value in os.environ.items() if name != "QKGCC_INSTRUCTIONS"},
         check=True, capture_output=True, text=True,
     ).stdout.split()  # fmt: skip

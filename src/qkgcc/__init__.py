@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from qkgcc import samples
-    from qkgcc.audio import Recording, open_audio
-    from qkgcc.errors import InputError, MissingExtraError
-    from qkgcc.estimate import DelayEstimator
-    from qkgcc.methods import METHODS
-    from qkgcc.results import DelayEstimate, DelaySummary
-    from qkgcc.stream import DelayStream
+    from qkgcc.audio.recording import Recording, open_audio
+    from qkgcc.core.errors import InputError, MissingExtraError
+    from qkgcc.delay.estimator import DelayEstimator
+    from qkgcc.delay.result import DelayEstimate, DelaySummary
+    from qkgcc.delay.stream import DelayStream
+    from qkgcc.network.registry import METHODS
 
     __version__: str
 
@@ -36,15 +36,15 @@ __all__ = [
 ]
 
 _MODULES = {
-    "METHODS": "methods",
-    "DelayEstimate": "results",
-    "DelayEstimator": "estimate",
-    "DelayStream": "stream",
-    "DelaySummary": "results",
-    "InputError": "errors",
-    "MissingExtraError": "errors",
-    "Recording": "audio",
-    "open_audio": "audio",
+    "METHODS": "network.registry",
+    "DelayEstimate": "delay.result",
+    "DelayEstimator": "delay.estimator",
+    "DelayStream": "delay.stream",
+    "DelaySummary": "delay.result",
+    "InputError": "core.errors",
+    "MissingExtraError": "core.errors",
+    "Recording": "audio.recording",
+    "open_audio": "audio.recording",
 }
 
 

@@ -4,7 +4,7 @@ import os
 import signal
 from types import FrameType
 
-from qkgcc.constants import INTERRUPTED  # and nothing else, that takes time until the handler is set
+from qkgcc.core.constants import INTERRUPTED
 
 
 def main() -> None:

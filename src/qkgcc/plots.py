@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.checks import check_array, check_name
-from qkgcc.errors import InputError, MissingExtraError
-from qkgcc.files import MARK, is_folder, shown, write_whole
+from qkgcc.core.checks import check_array, check_name
+from qkgcc.core.errors import InputError, MissingExtraError
+from qkgcc.core.files import MARK, is_folder, shown, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from qkgcc.arrays import Geometry
-    from qkgcc.arrays.directions.found import Direction, DirectionEstimate
-    from qkgcc.arrays.positions.placed import Position, PositionEstimate
-    from qkgcc.results import DelayEstimate, Explanation
-    from qkgcc.simulate.scenes import Scene
+    from qkgcc.arrays.direction_result import Direction, DirectionEstimate
+    from qkgcc.arrays.position_result import Position, PositionEstimate
+    from qkgcc.delay.result import DelayEstimate, Explanation
+    from qkgcc.lab.scenes.scenes import Scene
 
 
 KINDS = (".png", ".svg", ".pdf")
@@ -157,7 +157,7 @@ def plot_scene(
 
     Shape: responses (M, n)
     """
-    from qkgcc.simulate.decay import energy_decay, measured_t60
+    from qkgcc.lab.rooms.decay import energy_decay, measured_t60
 
     figure = new_figure((12, 6), path)
     grid = figure.add_gridspec(2, 2, width_ratios=(1, 1.5))

@@ -32,10 +32,10 @@ from qkgcc.arrays import (
     read_geometry,
     smooth,
 )
-from qkgcc.arrays.calibration.moments import measure_moments
-from qkgcc.arrays.calibration.refine import refine
-from qkgcc.arrays.calibration.synchronise import synchronise
 from qkgcc.doctor import diagnose
+from qkgcc.selfcal.moments import measure_moments
+from qkgcc.selfcal.refine import refine
+from qkgcc.sync.synchronise import synchronise
 
 RATE = 16000
 _NETWORKS = Path(__file__).parent / "networks"

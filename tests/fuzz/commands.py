@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from fuzz import sounds
 from fuzz.workplace import workplace
 from qkgcc import cli
-from qkgcc.errors import InputError
+from qkgcc.core.errors import InputError
 
 _VALUES = (
     *(
@@ -184,10 +184,10 @@ def _begins(*_: object, **__: object) -> Any:
 
 
 _LONG = (
-    "qkgcc.data.download.download",
-    "qkgcc.data.packing.build",
-    "qkgcc.simulate.render.render",
-    "qkgcc.simulate.engines.responses",
+    "qkgcc.lab.corpora.download.download",
+    "qkgcc.lab.corpora.packing.build",
+    "qkgcc.lab.scenes.render.render",
+    "qkgcc.lab.rooms.engines.responses",
 )
 
 

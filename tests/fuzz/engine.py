@@ -22,7 +22,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
-from qkgcc.errors import InputError, MissingExtraError
+from qkgcc.core.errors import InputError, MissingExtraError
 
 SECONDS = 5.0
 """Of an input, in processor time: others may be at work on the machine."""

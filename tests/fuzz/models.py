@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from fuzz.edits import byte_edits, edited, edited_json, json_edits
 from fuzz.workplace import workplace
 from qkgcc import DelayEstimator
-from qkgcc.card import DIGEST_KEY, KEY, Card
-from qkgcc.inference import files
+from qkgcc.network import files
+from qkgcc.network.card import DIGEST_KEY, KEY, Card
 
 _FOLDER = Path(__file__).parent / "networks"
 NAMES = ("steered", "qkgcc")

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from fuzz.edits import NUMBERS, Edit, byte_edits, edited
 from fuzz.workplace import workplace
-from qkgcc import DelayEstimator, open_audio, pcm
-from qkgcc.data.ogg import with_fixed_serial
-from qkgcc.stream import DelayStream
+from qkgcc import DelayEstimator, open_audio
+from qkgcc.audio import pcm
+from qkgcc.delay.stream import DelayStream
+from qkgcc.lab.corpora.ogg import with_fixed_serial
 
 RATE = 8000
 FORMATS = {

@@ -18,9 +18,9 @@ from qkgcc.arrays import array
 from qkgcc.arrays.presets import SHAPES
 from qkgcc.cli.estimate import read_pairs
 from qkgcc.cli.options import channel_numbers, numbers, source_count
-from qkgcc.data.banks import Bank
-from qkgcc.train.config import load
-from qkgcc.truth import Truth
+from qkgcc.delay.truth import Truth
+from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.training.config import load
 
 _MANY = "⁂"
 """Stands for a number of 5000 digits, so that inputs stay short."""

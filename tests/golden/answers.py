@@ -12,8 +12,8 @@ import scipy.signal
 
 from qkgcc import DelayEstimate, DelayEstimator, DelayStream, open_audio, samples
 from qkgcc.arrays import DirectionEstimator, DirectionStream, Geometry, PositionEstimator, array
-from qkgcc.arrays.calibration.synchronise import synchronise
 from qkgcc.doctor import CODES, diagnose
+from qkgcc.sync.synchronise import synchronise
 
 Answer = Mapping[str, npt.ArrayLike]
 Floats = npt.NDArray[np.float64]

@@ -11,11 +11,11 @@ import numpy as np
 import soundfile
 
 from qkgcc import samples
-from qkgcc.evidence import at_unit_level
-from qkgcc.inference import files
-from qkgcc.inference.model import SteeredModel
-from qkgcc.methods import PRETRAINED, pretrained
-from qkgcc.models import standalone
+from qkgcc.nets import standalone
+from qkgcc.network import files
+from qkgcc.network.registry import PRETRAINED, pretrained
+from qkgcc.network.steered import SteeredModel
+from qkgcc.pairs.evidence import at_unit_level
 
 FRAMES = 16
 

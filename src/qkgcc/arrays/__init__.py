@@ -1,23 +1,26 @@
-"""Arrays of microphones.
+"""Arrays of microphones: directions, positions and tracks of sources."""
 
-Where they are: `geometry`, from files that say so (`files`) or by name (`presets`). What their pairs hear: `evidence`,
-over lags, and `delays`, of places. On these two stand `directions` and `positions` of sources, `tracks` of those that
-move, and the `calibration` of recorders and microphone places.
-"""
-
-from qkgcc.arrays.directions import DirectionEstimate, DirectionEstimator, DirectionStream
+from qkgcc.arrays.direction_result import Direction, DirectionBlock, DirectionEstimate
+from qkgcc.arrays.directions import DirectionEstimator
 from qkgcc.arrays.files import read_geometry
 from qkgcc.arrays.geometry import Geometry
-from qkgcc.arrays.positions import PositionEstimate, PositionEstimator
+from qkgcc.arrays.position_result import Position, PositionBlock, PositionEstimate
+from qkgcc.arrays.positions import PositionEstimator
 from qkgcc.arrays.presets import array
-from qkgcc.arrays.tracks import Motion, Track, Tracker, smooth
+from qkgcc.arrays.stream import DirectionFrames, DirectionStream
+from qkgcc.tracks import Motion, Track, Tracker, smooth
 
 __all__ = [
+    "Direction",
+    "DirectionBlock",
     "DirectionEstimate",
     "DirectionEstimator",
+    "DirectionFrames",
     "DirectionStream",
     "Geometry",
     "Motion",
+    "Position",
+    "PositionBlock",
     "PositionEstimate",
     "PositionEstimator",
     "Track",

@@ -28,12 +28,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc import gcc
-from qkgcc.arrays.delays import Pairs, Steering
 from qkgcc.arrays.geometry import Geometry
 from qkgcc.arrays.presets import array
+from qkgcc.arrays.steering import Pairs, Steering
 from qkgcc.arrays.wiring import Miswiring, WiringCheck
-from qkgcc.audio import (
+from qkgcc.audio.recording import (
     Framer,
     Recording,
     Resampler,
@@ -45,7 +44,7 @@ from qkgcc.audio import (
     open_audio,
     read_block,
 )
-from qkgcc.checks import (
+from qkgcc.core.checks import (
     check_count,
     check_frame,
     check_hop,
@@ -55,14 +54,15 @@ from qkgcc.checks import (
     check_speed,
     check_threads,
 )
-from qkgcc.classical import taper
-from qkgcc.constants import SPEED_OF_SOUND
-from qkgcc.errors import InputError, counted
-from qkgcc.estimate import NOTABLE, load_network
-from qkgcc.evidence import DEAD, SILENCE, at_unit_level
-from qkgcc.inference.model import SteeredModel
-from qkgcc.methods import ARRAY_DEFAULT, CLASSICAL
-from qkgcc.neural import Network
+from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.core.errors import InputError, counted
+from qkgcc.delay.estimator import NOTABLE, load_network
+from qkgcc.dsp import gcc
+from qkgcc.network.registry import ARRAY_DEFAULT, CLASSICAL
+from qkgcc.network.steered import SteeredModel
+from qkgcc.pairs.classical import taper
+from qkgcc.pairs.evidence import DEAD, SILENCE, at_unit_level
+from qkgcc.pairs.neural import Network
 
 RATE = 16000
 """Hz that classical methods work at: what is above 8 kHz is seldom coherent between microphones."""
@@ -118,7 +118,7 @@ class ArrayEvidence:
 
     Args:
         geometry: a `Geometry`, or what `qkgcc.arrays.array` takes.
-        method: a name out of `qkgcc.methods.METHODS`, the file of a steered network, or one that is loaded already
+        method: a name out of `qkgcc.METHODS`, the file of a steered network, or one that is loaded already
             (`array_network`).
         sample_rate: of the blocks.
         frame, hop: seconds.

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 from qkgcc.arrays.geometry import Geometry
-from qkgcc.checks import check_name
-from qkgcc.errors import InputError
-from qkgcc.files import MARK, write_whole
-from qkgcc.textfiles import parse_toml, read_text, table_rows
+from qkgcc.core.checks import check_name
+from qkgcc.core.errors import InputError
+from qkgcc.core.files import MARK, write_whole
+from qkgcc.core.textfiles import parse_toml, read_text, table_rows
 
 UNITS = {"m": 1.0, "cm": 0.01, "mm": 0.001}
 AXES = {"front": (0, 1), "back": (0, -1), "left": (1, 1), "right": (1, -1), "up": (2, 1), "down": (2, -1)}

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.checks import check_array, check_indices, check_name, given
-from qkgcc.errors import InputError
+from qkgcc.core.checks import check_array, check_indices, check_name, given
+from qkgcc.core.errors import InputError
 
 HIGHEST = 10_000.0
 """Metres above or below the origin of a geometry that a source may be at."""

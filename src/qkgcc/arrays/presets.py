@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from qkgcc.arrays.files import read_geometry
 from qkgcc.arrays.geometry import MOST_MICROPHONES, Geometry
-from qkgcc.checks import check_count, check_name, given
-from qkgcc.errors import InputError
-from qkgcc.files import broken_link, exists
+from qkgcc.core.checks import check_count, check_name, given
+from qkgcc.core.errors import InputError
+from qkgcc.core.files import broken_link, exists
 
 Floats = npt.NDArray[np.float64]
 

@@ -20,9 +20,9 @@ from itertools import combinations, permutations
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.arrays.calibration.wavefronts import arrivals, sphere
-from qkgcc.arrays.delays import Pairs
 from qkgcc.arrays.geometry import Geometry
+from qkgcc.arrays.steering import Pairs
+from qkgcc.arrays.wavefronts import arrivals, sphere
 
 WIDEST = 1.0
 """Metres across, up to which the sources of an array are taken to be far away."""

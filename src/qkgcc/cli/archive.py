@@ -8,15 +8,15 @@ from typing import Any
 import typer
 from rich.progress import TimeRemainingColumn
 
-from qkgcc import outputs
-from qkgcc.archives import Outcome, Share, Task, Work, run
+from qkgcc.batch import outputs
+from qkgcc.batch.archives import Outcome, Share, Task, Work, run
 from qkgcc.cli.overwriting import check_replaceable
 from qkgcc.cli.pace import Pace
 from qkgcc.cli.tables import progress_bar, text_column
-from qkgcc.estimate import DelayEstimator
-from qkgcc.files import check_writable, make_folder, shown
-from qkgcc.interrupts import stop_requests
-from qkgcc.results import CSV_COLUMNS
+from qkgcc.core.files import check_writable, make_folder, shown
+from qkgcc.core.interrupts import stop_requests
+from qkgcc.delay.estimator import DelayEstimator
+from qkgcc.delay.result import CSV_COLUMNS
 
 _BEGIN = {"csv": re.compile(",".join(CSV_COLUMNS).encode()), "json": re.compile(rb'\{"source": "')}
 """How outputs begin."""
@@ -35,7 +35,7 @@ def archive(
     """Do it with a bar, say what fails, sum up, also after Ctrl-C or SIGTERM; exit code 1 when something has failed.
 
     Args:
-        options: what the outputs depend on, see `qkgcc.outputs`.
+        options: what the outputs depend on, see `qkgcc.batch.outputs`.
     """
     DelayEstimator(**work.estimator)  # options that cannot be are not to be remembered
     left = _prepared(given, folder, work.format, skip_existing, overwrite, options)

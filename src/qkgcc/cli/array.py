@@ -9,7 +9,7 @@ from rich.table import Table
 from qkgcc.cli.options import SpeedOfSound, Temperature, sound_speed
 from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.tables import console
-from qkgcc.errors import counted
+from qkgcc.core.errors import counted
 
 
 def array(

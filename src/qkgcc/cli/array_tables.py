@@ -4,10 +4,10 @@ import math
 
 from rich.table import Table
 
-from qkgcc.arrays.directions.found import DirectionEstimate, described, elevation_text
-from qkgcc.arrays.positions.placed import Position, PositionEstimate
-from qkgcc.arrays.tracks.rttm import Segment
+from qkgcc.arrays.direction_result import DirectionEstimate, described, elevation_text
+from qkgcc.arrays.position_result import Position, PositionEstimate
 from qkgcc.cli.tables import ROWS, bar
+from qkgcc.tracks.segments import Segment
 
 
 def direction_table(estimate: DirectionEstimate) -> Table:

@@ -11,13 +11,13 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from qkgcc.audio import Recording, open_audio
+from qkgcc.audio.recording import Recording, open_audio
 from qkgcc.cli.options import ArrayChannels, SpeedOfSound, Temperature, numbers, sound_speed, with_channels
 from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.tables import console, number, progress_bar
-from qkgcc.errors import InputError
-from qkgcc.files import shown
-from qkgcc.results import rounded
+from qkgcc.core.errors import InputError
+from qkgcc.core.files import shown
+from qkgcc.delay.result import rounded
 
 app = typer.Typer(
     help="Calibrate: offsets and drift of recorders, positions of microphones.",
@@ -65,8 +65,8 @@ def offsets(
 
     * `qkgcc calibrate offsets clap-a.wav clap-b.wav --distances 1.2,0.8 --format json`
     """
-    from qkgcc.arrays.calibration.alignment import aligned_paths, write_aligned
-    from qkgcc.arrays.calibration.synchronise import synchronise
+    from qkgcc.sync.alignment import aligned_paths, write_aligned
+    from qkgcc.sync.synchronise import synchronise
 
     metres = numbers("--distances", distances)
     recordings, names = _recorders(files)
@@ -174,9 +174,9 @@ def positions(
     * `qkgcc calibrate positions walk.wav --array circular:8:0.1 --height 0 --format json`
     """
     from qkgcc.arrays import array as named
-    from qkgcc.arrays.calibration.moments import measure_moments
-    from qkgcc.arrays.calibration.refine import refine
     from qkgcc.arrays.files import write_geometry
+    from qkgcc.selfcal.moments import measure_moments
+    from qkgcc.selfcal.refine import refine
 
     nominal = named(array)
     if out is not None:

@@ -10,8 +10,8 @@ from rich.table import Table
 from qkgcc import samples
 from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.tables import bar, console, number
-from qkgcc.estimate import DelayEstimator
-from qkgcc.methods import DEFAULT
+from qkgcc.delay.estimator import DelayEstimator
+from qkgcc.network.registry import DEFAULT
 from qkgcc.plots import check_plotting
 
 _NAME = "talkers-2ch"

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from qkgcc.audio import open_audio
+from qkgcc.audio.recording import open_audio
 from qkgcc.cli.options import ArrayChannels, Other, Spacing, SpeedOfSound, Temperature, sound_speed, with_channels
 from qkgcc.cli.tables import console
 

@@ -11,22 +11,22 @@ from typing import Annotated
 import typer
 from rich.progress import Progress, TaskProgressColumn, TimeRemainingColumn
 
-from qkgcc.archives import Work, tasks
-from qkgcc.audio import Recording, open_audio
+from qkgcc.audio.pcm import FORMATS
+from qkgcc.audio.recording import Recording, open_audio
+from qkgcc.batch.archives import Work, tasks
+from qkgcc.batch.outputs import options_of
 from qkgcc.cli.archive import archive
 from qkgcc.cli.live import live
 from qkgcc.cli.options import Band, MaxDelay, Other, Spacing, SpeedOfSound, Temperature, sound_speed, whole_number
 from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.pace import Pace
 from qkgcc.cli.tables import console, delay_table, progress_bar, text_column
-from qkgcc.errors import InputError
-from qkgcc.estimate import DelayEstimator
-from qkgcc.files import is_folder
-from qkgcc.methods import DEFAULT
-from qkgcc.outputs import options_of
-from qkgcc.pcm import FORMATS
+from qkgcc.core.errors import InputError
+from qkgcc.core.files import is_folder
+from qkgcc.delay.estimator import DelayEstimator
+from qkgcc.delay.result import DelayEstimate, csv_text
+from qkgcc.network.registry import DEFAULT
 from qkgcc.plots import check_plotting
-from qkgcc.results import DelayEstimate, csv_text
 
 AUDIO_SUFFIXES = frozenset(
     {".aif", ".aifc", ".aiff", ".au", ".avr", ".caf", ".flac", ".mp3"}

@@ -10,15 +10,15 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from qkgcc import metrics
 from qkgcc.cli.estimate import Format, expand
 from qkgcc.cli.options import MaxDelay, Spacing, SpeedOfSound, Temperature, sound_speed
 from qkgcc.cli.tables import console, progress_bar
-from qkgcc.confidence import TOLERANCE
-from qkgcc.errors import InputError, counted
-from qkgcc.estimate import DelayEstimator
-from qkgcc.methods import DEFAULT
-from qkgcc.truth import Truth
+from qkgcc.core.errors import InputError, counted
+from qkgcc.delay import metrics
+from qkgcc.delay.estimator import DelayEstimator
+from qkgcc.delay.truth import Truth
+from qkgcc.network.registry import DEFAULT
+from qkgcc.pairs.confidence import TOLERANCE
 
 _RATE = 16000  # errors are shown in samples at the rate of the published benchmark
 

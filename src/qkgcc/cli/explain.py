@@ -6,12 +6,12 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from qkgcc.audio import open_audio
+from qkgcc.audio.recording import open_audio
 from qkgcc.cli.options import Band, MaxDelay, Other, Spacing
 from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.tables import progress_bar
-from qkgcc.estimate import DelayEstimator
-from qkgcc.methods import DEFAULT
+from qkgcc.delay.estimator import DelayEstimator
+from qkgcc.network.registry import DEFAULT
 from qkgcc.plots import check_plotting
 
 

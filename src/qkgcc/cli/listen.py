@@ -7,9 +7,9 @@ import typer
 
 from qkgcc.cli.estimate import Format
 from qkgcc.cli.options import Spacing, SpeedOfSound, Temperature, sound_speed, source_count
-from qkgcc.errors import InputError
-from qkgcc.files import exists, shown
-from qkgcc.methods import ARRAY_DEFAULT, DEFAULT
+from qkgcc.core.errors import InputError
+from qkgcc.core.files import exists, shown
+from qkgcc.network.registry import ARRAY_DEFAULT, DEFAULT
 
 
 def listen(

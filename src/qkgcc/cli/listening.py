@@ -10,11 +10,10 @@ import typer
 from rich.table import Table
 
 from qkgcc.arrays import Geometry
-from qkgcc.arrays.directions.estimator import DirectionEstimator
-from qkgcc.arrays.directions.stream import DirectionFrames, DirectionStream, frames_csv, frames_json
+from qkgcc.arrays.directions import DirectionEstimator
 from qkgcc.arrays.evidence import wrong_channels
-from qkgcc.audio import check_channels
-from qkgcc.capture import Block32, Replay, SoundCard, Source, devices
+from qkgcc.arrays.stream import DirectionFrames, DirectionStream, frames_csv, frames_json
+from qkgcc.audio.recording import check_channels
 from qkgcc.cli.estimate import Format
 from qkgcc.cli.listening_view import (
     Picture,
@@ -29,13 +28,14 @@ from qkgcc.cli.listening_view import (
 from qkgcc.cli.live import conclude, frame_printer
 from qkgcc.cli.options import picked_channels
 from qkgcc.cli.tables import console
-from qkgcc.errors import InputError, counted
-from qkgcc.estimate import DelayEstimator
-from qkgcc.files import shown
-from qkgcc.interrupts import stop_requests
-from qkgcc.listening import A, Session
-from qkgcc.results import DelayEstimate
-from qkgcc.stream import DelayStream
+from qkgcc.core.errors import InputError, counted
+from qkgcc.core.files import shown
+from qkgcc.core.interrupts import stop_requests
+from qkgcc.delay.estimator import DelayEstimator
+from qkgcc.delay.result import DelayEstimate
+from qkgcc.delay.stream import DelayStream
+from qkgcc.live.capture import Block32, Replay, SoundCard, Source, devices
+from qkgcc.live.session import A, Session
 
 
 @dataclasses.dataclass(frozen=True)

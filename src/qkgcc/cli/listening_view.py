@@ -15,12 +15,12 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from qkgcc.arrays.directions.stream import DirectionFrames, speaking
-from qkgcc.arrays.tracks.tracker import Track
+from qkgcc.arrays.stream import DirectionFrames, speaking
 from qkgcc.cli.tables import bar, number
-from qkgcc.errors import counted
-from qkgcc.listening import A, Floats, Session
-from qkgcc.results import DelayEstimate
+from qkgcc.core.errors import counted
+from qkgcc.delay.result import DelayEstimate
+from qkgcc.live.session import A, Floats, Session
+from qkgcc.tracks.tracker import Track
 
 OFTEN, SELDOM = 0.05, 0.15
 """Seconds from one picture to the next, at least: when a frame is answered, and when only levels have changed. What is

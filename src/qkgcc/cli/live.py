@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import typer
 
-from qkgcc import pcm
-from qkgcc.audio import check_channels
+from qkgcc.audio import pcm
+from qkgcc.audio.recording import check_channels
+from qkgcc.audio.soundfiles import standard_input
 from qkgcc.cli.tables import frame_lines, frames_heading, summary_line
-from qkgcc.errors import InputError, counted
-from qkgcc.estimate import DelayEstimator
-from qkgcc.interrupts import interrupts_wait
-from qkgcc.results import DelayEstimate, csv_text
-from qkgcc.soundfiles import standard_input
-from qkgcc.stream import DelayStream
+from qkgcc.core.errors import InputError, counted
+from qkgcc.core.interrupts import interrupts_wait
+from qkgcc.delay.estimator import DelayEstimator
+from qkgcc.delay.result import DelayEstimate, csv_text
+from qkgcc.delay.stream import DelayStream
 
 NAME = "standard input"
 _BLOCK = 100  # a second: answers do not depend on how the bytes come, and wait for a hundredth of one at most

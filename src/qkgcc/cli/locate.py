@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from qkgcc.audio import Recording, open_audio
+from qkgcc.audio.recording import Recording, open_audio
 from qkgcc.cli.estimate import expand, paused, plot_path, read_pairs
 from qkgcc.cli.options import SpeedOfSound, Temperature, channel_numbers, numbers, sound_speed, source_count
 from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.tables import console, progress_bar
-from qkgcc.errors import InputError
-from qkgcc.methods import ARRAY_DEFAULT
+from qkgcc.core.errors import InputError
+from qkgcc.network.registry import ARRAY_DEFAULT
 from qkgcc.plots import check_plotting
 
 WIDE = 1.5
@@ -201,7 +201,7 @@ def _directions(
     geometry: str, method: str, options: dict[str, Any], *, track: bool, keep_maps: bool, frames: bool
 ) -> _Locator:
     from qkgcc.arrays import DirectionEstimator, array
-    from qkgcc.arrays.directions.found import directions_csv, tracks_csv
+    from qkgcc.arrays.direction_result import directions_csv, tracks_csv
     from qkgcc.cli.array_tables import direction_table, track_table
 
     estimator = DirectionEstimator(array(geometry), method, **options)
@@ -221,7 +221,7 @@ def _directions(
 
 def _positions(geometry: str, method: str, options: dict[str, Any]) -> _Locator:
     from qkgcc.arrays import PositionEstimator, array
-    from qkgcc.arrays.positions.placed import positions_csv
+    from qkgcc.arrays.position_result import positions_csv
     from qkgcc.cli.array_tables import position_table
 
     estimator = PositionEstimator(array(geometry), method, **options)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from rich.table import Table
 
 from qkgcc.cli.tables import console
-from qkgcc.inference.model import SteeredModel
-from qkgcc.methods import ARRAY_DEFAULT, DEFAULT, METHODS, PRETRAINED, pretrained
+from qkgcc.network.registry import ARRAY_DEFAULT, DEFAULT, METHODS, PRETRAINED, pretrained
+from qkgcc.network.steered import SteeredModel
 
 
 def methods() -> None:

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from qkgcc.audio import Recording
-from qkgcc.checks import check_speed
-from qkgcc.constants import SPEED_OF_SOUND
-from qkgcc.errors import InputError
+from qkgcc.audio.recording import Recording
+from qkgcc.core.checks import check_speed
+from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.core.errors import InputError
 
 Spacing = Annotated[
     float | None,

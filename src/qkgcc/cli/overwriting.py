@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from qkgcc.card import DIGEST_KEY
-from qkgcc.errors import InputError
-from qkgcc.files import MARK, is_file, shown
+from qkgcc.core.errors import InputError
+from qkgcc.core.files import MARK, is_file, shown
+from qkgcc.network.card import DIGEST_KEY
 
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace files that are there, also those that qkgcc did not make.")

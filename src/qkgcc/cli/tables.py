@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from qkgcc.results import DelayEstimate
+from qkgcc.delay.result import DelayEstimate
 
 ROWS = 24  # of a table: what a terminal shows at once
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.ndimage
 
-from qkgcc.lags import Excerpt, Floats, phat
+from qkgcc.dsp.long_lags import Excerpt, Floats, phat
 
 BETTER, OFTEN = 1.08, 0.75
 """Times the sum of the given order, and share of the blocks, that an exchange needs. Right orders in simulated rooms

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qkgcc.files import write_whole
+from qkgcc.core.files import write_whole
 
 CODES = (
     "rate-mismatch",

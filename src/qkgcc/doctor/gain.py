@@ -14,7 +14,7 @@ import scipy.fft
 
 from qkgcc.doctor.findings import Finding
 from qkgcc.doctor.survey import SILENCE, decibels
-from qkgcc.lags import Excerpt, Floats
+from qkgcc.dsp.long_lags import Excerpt, Floats
 
 MISMATCH = 5.0
 """dB that all eight must reach. Clean: 3.1 at most where the bands agree; 8 dB of gain: 5 in 95 % of 2 s pieces."""

@@ -11,7 +11,7 @@ import scipy.fft
 
 from qkgcc.doctor.findings import Finding, each
 from qkgcc.doctor.survey import decibels
-from qkgcc.lags import Excerpt, Floats
+from qkgcc.dsp.long_lags import Excerpt, Floats
 
 PROMINENCE = 15.0
 """dB that a line stands out of the floor around it. With twelve made-up mains frequencies from 45 to 80 Hz, none of 364

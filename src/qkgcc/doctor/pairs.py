@@ -5,11 +5,11 @@ from itertools import combinations
 
 import numpy as np
 
-from qkgcc.clocks import Drift, measure_drift
 from qkgcc.doctor.findings import Finding
 from qkgcc.doctor.setup import PLAUSIBLE, Setup
 from qkgcc.doctor.wiring import clear_delays, is_inverted
-from qkgcc.lags import Excerpt, Line, Track, find_line, track
+from qkgcc.dsp.drift import Drift, measure_drift
+from qkgcc.dsp.long_lags import Excerpt, Line, Track, find_line, track
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.audio import Recording, Samples, framed, resampled
-from qkgcc.lags import Excerpt, Floats
+from qkgcc.audio.recording import Recording, Samples, framed, resampled
+from qkgcc.dsp.long_lags import Excerpt, Floats
 
 FRAME = 0.05
 """Seconds of a frame whose power is kept."""

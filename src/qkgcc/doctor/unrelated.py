@@ -17,7 +17,7 @@ import scipy.fft
 from qkgcc.doctor.findings import Finding, named
 from qkgcc.doctor.setup import Setup
 from qkgcc.doctor.survey import SILENCE
-from qkgcc.lags import BAND, SEARCH, Excerpt, Line, find_line, phat
+from qkgcc.dsp.long_lags import BAND, SEARCH, Excerpt, Line, find_line, phat
 
 SHARED = 4.5
 """Standard deviations from chance, at least, of channels that share a sound: see benchmarks/unrelated.py."""

@@ -4,13 +4,13 @@ import numpy as np
 
 from qkgcc.arrays.evidence import FRAME
 from qkgcc.arrays.wiring import Miswiring, WiringCheck
-from qkgcc.audio import framed
+from qkgcc.audio.recording import framed
 from qkgcc.doctor.exchange import Exchange
 from qkgcc.doctor.findings import Finding, named
 from qkgcc.doctor.order import Order
 from qkgcc.doctor.setup import Setup
-from qkgcc.evidence import SILENCE
-from qkgcc.lags import Excerpt, Floats, Track
+from qkgcc.dsp.long_lags import Excerpt, Floats, Track
+from qkgcc.pairs.evidence import SILENCE
 
 INVERTED = (-0.16, -2.5)
 """Surplus of the upright over the inverted peaks: as a share of both, and in multiples of its noise. Clean: -0.06 and

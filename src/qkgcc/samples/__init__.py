@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qkgcc.checks import given
-from qkgcc.errors import InputError
+from qkgcc.core.checks import given
+from qkgcc.core.errors import InputError
 
 NAMES = ("talkers-2ch", "talkers-4ch")
 

@@ -1,0 +1,251 @@
+"""Sound files as soundfile reads them, with every way in which they can be broken said in one sentence.
+
+Streams (pipes, devices, binary files of a program) are first copied to a temporary file, which has no name and is gone
+with the process: so an hour of sound needs little memory, and an endless stream ends at `LARGEST_STREAM` bytes. What is
+no sound is refused when its first block has been read.
+"""
+
+import io
+import os
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc.audio.truncation import missing_bytes, set_true_length
+from qkgcc.core.errors import InputError, counted
+from qkgcc.core.files import broken_link, shown
+from qkgcc.core.interrupts import interrupts_wait
+
+BLOCK_SECONDS = 10
+LARGEST_STREAM = 4_000_000_000
+"""Bytes of a stream that are read: 5 hours of 16-bit stereo at 48 kHz as WAV, or 3 days of it as Opus."""
+
+_BLOCK_SAMPLES = 1 << 24  # of all channels together
+_PIECE = 64  # samples; the usual blocks of FLAC (1152, 4096, 4608) are whole numbers of them
+_BLOCK = 1 << 16  # bytes
+_IN_MEMORY = 1 << 24  # bytes up to which a stream needs no file
+_UNRECOGNISED = 1  # libsndfile's number of that error
+
+
+class SoundFile:
+    """An audio file, or one read from a stream (`-`: standard input), that can be read again and again."""
+
+    def __init__(self, source: str | Path | BinaryIO) -> None:
+        import soundfile
+
+        self.name, self._path, self._stream = _named(source)
+        missing = self._missing()
+        if missing:
+            raise InputError(
+                f"{self.name} is truncated: it lacks {missing} bytes or more of what its header promises; copy it again"
+            )
+        try:
+            with interrupts_wait():
+                info = soundfile.info(self._open())
+        except (soundfile.SoundFileError, RuntimeError, TypeError) as error:  # TypeError: headerless .raw
+            raise _unreadable(self.name, error) from None
+        if info.frames == 0:
+            raise InputError(f"{self.name} holds no samples")
+        self.sample_rate = int(info.samplerate)
+        self.channels = int(info.channels)
+        self.samples = int(info.frames)
+        self._block_length = max(1, min(BLOCK_SECONDS * self.sample_rate, _BLOCK_SAMPLES // self.channels))
+
+    def blocks(self, first: int, last: int) -> Iterator[npt.NDArray[np.float32]]:
+        """The samples from `first` up to `last`, as blocks of shape (channels, n)."""
+        import soundfile
+
+        position = first
+        try:
+            with interrupts_wait():
+                file = soundfile.SoundFile(self._open())
+                if first:
+                    file.seek(first)
+            with file:
+                while position < last:
+                    count = min(self._block_length, last - position)
+                    with interrupts_wait():
+                        block = file.read(count, dtype="float32", always_2d=True)
+                    if not len(block):
+                        break
+                    position += len(block)
+                    yield block.T
+        except (soundfile.SoundFileError, RuntimeError) as error:
+            readable = self._readable(first, position)
+            after = "" if readable is None else f" after {counted(readable, 'sample')}"
+            raise InputError(f"{self.name} is damaged{after} ({_reason(error)}); copy or convert it again") from None
+        if position < last:
+            raise InputError(
+                f"{self.name} is truncated: its header promises {counted(self.samples, 'sample')}, {position} can be "
+                "read; copy it again"
+            )
+
+    def _readable(self, first: int, position: int) -> int | None:
+        """How many samples can be read where the block at a position failed; None: that cannot be told.
+
+        A block fails as a whole, so that its beginning is read again in small pieces.
+        """
+        import soundfile
+
+        found = position if position > first or not first else None  # what lies before `first` was not read
+        try:
+            with interrupts_wait(), soundfile.SoundFile(self._open()) as file:
+                file.seek(position)
+                for _ in range(self._block_length // _PIECE + 1):
+                    count = len(file.read(_PIECE))
+                    found = position = position + count
+        except (soundfile.SoundFileError, RuntimeError):
+            pass  # here it is
+        return found
+
+    def _open(self) -> Any:
+        """What soundfile opens, from its beginning."""
+        if self._stream is not None:
+            return _Reader(self._stream)
+        # Of a name, soundfile would encode the letters; it may have bytes that are none.
+        return str(self._path) if os.name == "nt" else os.fsencode(self._path)
+
+    def _missing(self) -> int:
+        """How many bytes the file lacks, as far as it tells."""
+        try:
+            with self._path.open("rb") if self._stream is None else _Reader(self._stream) as file:
+                if not file.seek(0, io.SEEK_END):
+                    raise InputError(f"{self.name} is empty (0 bytes)")
+                return missing_bytes(cast(BinaryIO, file))
+        except OSError as error:
+            raise InputError(f"{self.name} cannot be read: {error.strerror or error}") from None
+
+
+class _Stream:
+    """What was read of a stream, in memory or in a temporary file without a name."""
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        """An `InputError` unless it begins as sound does, and ends before `LARGEST_STREAM`."""
+        self.file: Any = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - it lives as long as its readers
+        weakref.finalize(self, self.file.close)
+        self.lock = threading.Lock()
+        self.size = 0
+        while block := _block(stream, name):
+            self.size += len(block)
+            if self.size > LARGEST_STREAM:
+                raise InputError(
+                    f"{name} does not end: {LARGEST_STREAM:.1e} bytes of a stream are read at most; save a part of it "
+                    "to a file, and name that"
+                )
+            try:
+                self.file.seek(0, io.SEEK_END)  # behind what the check has read
+                self.file.write(block)
+            except OSError as error:
+                raise InputError(
+                    f"{name} cannot be kept in {tempfile.gettempdir()}: {error.strerror or error}; save it to a file, "
+                    "and name that"
+                ) from None
+            if self.size == len(block):
+                self._check_recognised(name)
+        set_true_length(cast(BinaryIO, self.file))
+
+    def _check_recognised(self, name: str) -> None:
+        """By the first block: an endless stream of something else is not read any further."""
+        import soundfile
+
+        head = _Reader(self).read(3)
+        if head == b"ID3" or head[:1] == b"\xff":
+            return  # MP3, which may begin with more than a block of other things
+        try:
+            with interrupts_wait():
+                soundfile.info(_Reader(self))
+        except soundfile.LibsndfileError as error:
+            if error.code == _UNRECOGNISED:
+                raise _unreadable(name, error) from None
+        except (RuntimeError, soundfile.SoundFileError):
+            pass  # as more of it comes, it may be
+
+
+class _Reader(io.RawIOBase):
+    """A `_Stream` that is read from the beginning, at a place of its own: a recording may be read twice at a time.
+
+    libsndfile calls its methods, which must not raise: Ctrl-C waits meanwhile.
+    """
+
+    def __init__(self, stream: _Stream) -> None:
+        self._stream, self._at = stream, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with self._stream.lock:
+            self._stream.file.seek(self._at)
+            count = int(self._stream.file.readinto(buffer))
+        self._at += count
+        return count
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._stream.size}[whence]
+        self._at = max(0, begin + offset)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+
+def _block(stream: BinaryIO, name: str) -> bytes | None:
+    try:
+        block: object = stream.read(_BLOCK)
+    except UnicodeDecodeError:
+        block = "?"
+    except (OSError, ValueError, TypeError) as error:  # a ValueError of one that is closed
+        raise InputError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if isinstance(block, str):
+        raise InputError(f"{name} is open as text: open it in binary mode, open(path, 'rb')")
+    if block is not None and not isinstance(block, (bytes, bytearray, memoryview)):
+        raise InputError(f"{name} gives {type(block).__name__} when it is read; expected bytes")
+    return cast(bytes | None, block)
+
+
+def _unreadable(name: str, error: Exception) -> InputError:
+    return InputError(f"{name} cannot be read as audio ({_reason(error)}): it is damaged or no audio file")
+
+
+def _named(source: str | Path | BinaryIO) -> tuple[str, Path, _Stream | None]:
+    """A name for messages, a path, and the content unless it can be read from there again and again."""
+    if not isinstance(source, (str, Path)):
+        given = getattr(source, "name", "the stream")
+        name = shown(given) if isinstance(given, str) else str(given)
+        return name, Path("-"), _Stream(source, name)
+    if str(source) == "-":
+        return "standard input", Path("-"), _Stream(standard_input(), "standard input")
+    path = Path(source)
+    name = shown(path)
+    try:
+        if path.is_dir():
+            raise InputError(f"{name} is a folder, not a recording")
+        if not path.exists():
+            raise InputError(broken_link(path) or f"{name} does not exist")
+        if not path.is_file():  # a pipe: what has been read is gone
+            with path.open("rb") as file:
+                return name, path, _Stream(file, name)
+    except OSError as error:
+        raise InputError(f"{name} cannot be read: {error.strerror or error}") from None
+    return name, path, None
+
+
+def standard_input() -> BinaryIO:
+    """Python has none where the shell closed it (`<&-`)."""
+    if sys.stdin is None:
+        raise InputError("standard input is closed: pipe a recording into it, or name a file instead of -")
+    return sys.stdin.buffer
+
+
+def _reason(error: Exception) -> str:
+    return str(error).rsplit(": ", 1)[-1].strip().rstrip(".") or "unknown format"

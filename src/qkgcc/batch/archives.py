@@ -1,0 +1,194 @@
+"""Folders of thousands of recordings: one output each, several at a time, and what is done stays done.
+
+Every worker is a process with an estimator of its own. Outputs are written whole or not at all, and a recording that
+fails does not stop the others: after an interrupt, or when the damaged files are mended, a second run does the rest.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from qkgcc.audio.recording import Recording, open_audio
+from qkgcc.batch.workers import shared
+from qkgcc.core.errors import InputError
+from qkgcc.core.files import shown, write_whole
+from qkgcc.core.interrupts import StopRequest
+from qkgcc.delay.estimator import DelayEstimator
+from qkgcc.delay.result import DelayEstimate, write_csv
+
+
+def first_two(recording: Recording) -> Sequence[tuple[int, int]]:
+    """The first two channels."""
+    return [(0, 1)]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A recording and the file that its delays go to."""
+
+    source: Path
+    output: Path
+
+
+class Share(NamedTuple):
+    """How far a recording is."""
+
+    done: float
+    """From 0 to 1."""
+    seconds: float
+    """Of audio that are done, of all pairs together: with two of three pairs done, two thirds of the recording."""
+    pairs: int
+    """Of channels."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    task: Task
+    seconds: float = 0.0
+    """Of audio; 0 where it failed."""
+    pairs: int = 1
+    """Of channels, each of them that long."""
+    error: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is done with every recording."""
+
+    estimator: Mapping[str, Any]
+    """Arguments of `DelayEstimator`."""
+    format: str = "csv"
+    """csv: a line a frame; json: an object a line, one for each pair of channels."""
+    curve: bool = False
+    """Whether JSON holds lags and curves."""
+    pairs: Callable[[Recording], Sequence[tuple[int, int]]] = first_two
+    """Which channels of a recording. To a worker it travels by its name: a function of a module, or a partial one."""
+    start: float | None = None
+    end: float | None = None
+
+
+def tasks(inputs: Sequence[tuple[Path, Path]], folder: Path, format: str) -> list[Task]:
+    """Outputs in `folder`: the path of each recording below its root, with the format's suffix behind its own.
+
+    Args:
+        inputs: (root, recording) each; a recording that was named itself has its folder as root.
+
+    >>> [task.output.as_posix() for task in tasks([(Path("talks"), Path("talks/may/a.wav"))], Path("out"), "csv")]
+    ['out/may/a.wav.csv']
+    """
+    made = [
+        Task(source, folder / source.relative_to(root).with_name(f"{source.name}.{format}")) for root, source in inputs
+    ]
+    sources: dict[Path, Path] = {}
+    for task in made:
+        if (other := sources.setdefault(task.output, task.source)) != task.source:
+            raise InputError(f"{other} and {task.source} would both be written to {task.output}: take one at a time")
+    return list({task.output: task for task in made}.values())
+
+
+def nobody(task: Task, share: Share) -> None:
+    """Hears how far tasks are."""
+
+
+def run(
+    given: Sequence[Task],
+    work: Work,
+    jobs: int = 1,
+    stop: StopRequest | None = None,
+    progress: Callable[[Task, Share], object] = nobody,
+) -> Iterator[Outcome]:
+    """Do the tasks, `jobs` at a time, and give their outcomes as they come. Leaving it early stops the workers.
+
+    Args:
+        stop: when it is asked, the outcomes end early, and there is one for every output that has been written.
+        progress: called with a task as it proceeds, after every ten seconds of its audio or so.
+    """
+    stop = stop or StopRequest()
+    try:
+        with stop.at_once():
+            estimator = DelayEstimator(**work.estimator)  # what is wrong with it is said here, not by every worker
+        if jobs == 1:
+            do = functools.partial(_do, work=work, estimator=estimator)
+            for task in given:
+                if stop():
+                    return
+                yield do(task, stop, functools.partial(progress, task))
+            return
+        for task, outcome in shared(given, _begin, (work, jobs), jobs, stop, progress):
+            yield outcome or Outcome(task, error=f"{shown(task.source)}: {_DIED}")
+    except KeyboardInterrupt:
+        if not stop():
+            raise
+
+
+_DIED = "its worker died, perhaps for want of memory: try it again with fewer jobs, and skip what is written already"
+
+
+def _begin(work: Work, jobs: int) -> Callable[[Task, StopRequest, Callable[[Share], object]], Outcome]:
+    """In a worker: what does a task there."""
+    options = dict(work.estimator)
+    options["threads"] = options.get("threads") or max(1, (os.cpu_count() or 1) // jobs)
+    return functools.partial(_do, work=work, estimator=DelayEstimator(**options))
+
+
+def _do(
+    task: Task, stop: StopRequest, tell: Callable[[Share], object], *, work: Work, estimator: DelayEstimator
+) -> Outcome:
+    """Whatever is wrong with one recording is its outcome, and no exception: the others are to be done."""
+    name = shown(task.source)
+    warnings: list[str] = []
+    silent: list[str] = []
+    try:
+        with stop.at_once():
+            recording = open_audio(task.source, start=work.start, end=work.end)
+            pairs = work.pairs(recording)
+
+        def answered() -> Iterator[DelayEstimate]:
+            def told(share: float) -> None:
+                tell(Share(share, share * recording.duration, len(pairs)))
+
+            curve = work.format == "json" and work.curve
+            for answer in estimator.of_pairs(recording, pairs, progress=told, curve=curve):
+                one, two = answer.channels
+                which = f", channels {one} and {two}" if len(pairs) > 1 else ""
+                warnings.extend(f"{answer.source}{which}: {warning}" for warning in answer.warnings)
+                if not answer.summary.answered:
+                    silent.append(f"{name}: channels {one} and {two} are silent, or one of them is")
+                yield answer
+            if len(silent) == len(pairs):
+                raise InputError(f"{name}: the channels are silent, or one of them is: there is no delay to find")
+
+        answers = answered()
+        with stop.at_once():
+            waiting = list(itertools.islice(answers, 1))  # most of the work, before there is a file that a kill leaves
+
+        def write(target: Path) -> None:
+            header = True
+            with stop.at_once(), target.open("w", newline="", encoding="utf-8") as out:
+                while waiting:
+                    if work.format == "csv":
+                        write_csv(out, waiting.pop(), header=header)
+                    else:
+                        out.writelines(waiting.pop().json_pieces(curve=work.curve))
+                        out.write("\n")
+                    header = False
+                    waiting.extend(itertools.islice(answers, 1))
+
+        task.output.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(task.output, write)
+    except InputError as error:
+        return Outcome(task, error=str(error) if str(error).startswith(name) else f"{name}: {error}")
+    except OSError as error:
+        return Outcome(task, error=f"{name}: {error.strerror or error}")
+    except MemoryError:
+        return Outcome(task, error=f"{name}: there is not enough memory for it; use fewer jobs")
+    except Exception as error:
+        return Outcome(task, error=f"{name}: {type(error).__name__}: {error}")
+    return Outcome(task, recording.duration, len(pairs), warnings=(*warnings, *silent))

@@ -1,0 +1,209 @@
+"""Arguments of the Python interface: what cannot be used is an `InputError` of one sentence.
+
+Each check returns the value as plain Python: a number of NumPy, or an array or tensor of one number, is as good. The
+sentences name arguments as both the interface and the command line call them.
+"""
+
+import itertools
+import math
+import numbers
+import os
+import reprlib
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc.core.errors import InputError
+
+_MOST_INDICES = 10_000  # more were never channels: a recording was given in their place
+
+_MOST_NUMBERS = 10_000_000  # of an array that is no recording
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 60
+
+
+def given(value: Any) -> str:
+    """A value for a message: on one line, and short.
+
+    >>> given(0.2), given("x" * 1000)[:5], given(10**9999)
+    ('0.2', "'xxxx", 'a number of 9999 digits or more')
+    """
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"a number of {int(value.bit_length() * 0.30103)} digits or more"
+    return " ".join(_REPR.repr(value).split())
+
+
+def plain(value: Any) -> Any:
+    """The number in an array or a tensor of no dimensions, as Python has it; anything else as it is."""
+    return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+
+
+def check_number(what: str, value: Any, low: float, high: float, unit: str = "") -> float:
+    """A number from `low` to `high`.
+
+    >>> check_number("spacing", np.float32(0.5), 0.001, 100, "m")
+    0.5
+    """
+    number = plain(value)
+    after = f" {unit}" if unit else ""
+    if isinstance(number, bool) or not isinstance(number, numbers.Real):
+        raise InputError(f"the {what} is {given(number)}; expected a number, {_range(low, high)}{after}")
+    try:
+        found = float(number)
+    except OverflowError:  # whole numbers and fractions can be larger than any float
+        found, high = math.nan, min(high, sys.float_info.max)
+    if not low <= found <= high:
+        raise InputError(f"the {what} is {given(number)}{after}; expected {_range(low, high)}{after}")
+    return found
+
+
+def _range(low: float, high: float) -> str:
+    return f"{low:g} or more" if high == np.inf else f"{low:g} to {high:g}"
+
+
+def check_count(what: str, value: Any, low: int = 1, high: int | None = None, or_else: str = "") -> int:
+    """A whole number from `low` on.
+
+    Args:
+        or_else: what would be as good.
+    """
+    number = plain(value)
+    if isinstance(number, bool) or not isinstance(number, int) or number < low or not (high is None or number <= high):
+        up_to = f"at least {low}" if high is None else f"{low} to {high}"
+        raise InputError(f"{what} is {given(number)}; expected a whole number, {up_to}{or_else}")
+    return number
+
+
+def check_flag(what: str, value: Any) -> bool:
+    """True or False."""
+    flag = plain(value)
+    if not isinstance(flag, bool):
+        raise InputError(f"{what} is {given(value)}; expected True or False")
+    return flag
+
+
+def check_choice(what: str, value: Any, known: Sequence[str]) -> str:
+    """One of some names."""
+    if not isinstance(value, str) or value not in known:
+        raise InputError(f"unknown {what} {given(value)}; known are {', '.join(known)}")
+    return value
+
+
+def check_name(what: str, value: Any, expected: str) -> str:
+    """A name, or a path, as text."""
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(path, str) or not path:
+        raise InputError(f"the {what} is {given(value)}; expected {expected}")
+    if "\0" in path:
+        raise InputError(f"the {what} {given(path)} holds a null character; expected {expected}")
+    return path
+
+
+def check_indices(what: str, value: Any, names: str) -> tuple[int, ...]:
+    """Whole numbers from 0 on.
+
+    Args:
+        names: an example.
+    """
+    try:
+        none = isinstance(value, (str, bytes, dict, set))
+        chosen = None if none else [plain(one) for one in itertools.islice(value, _MOST_INDICES + 1)]
+    except (TypeError, ValueError):  # a ValueError of a closed stream
+        chosen = None
+    whole = chosen is not None and all(isinstance(one, int) and not isinstance(one, bool) for one in chosen)
+    if chosen is None or not whole or len(chosen) > _MOST_INDICES:
+        raise InputError(f"{what} is {given(value)}; expected whole numbers, such as {names}")
+    return tuple(chosen)
+
+
+def check_callback(what: str, value: Callable[..., object] | None) -> None:
+    """A function, or None."""
+    if value is not None and not callable(value):
+        raise InputError(f"{what} is {given(value)}; expected a function")
+
+
+def check_pair(pair: Sequence[int]) -> tuple[int, int]:
+    """Two channels, or two microphones."""
+    chosen = check_indices("a pair", pair, "(0, 1)")
+    if len(chosen) != 2:
+        raise InputError(f"a pair is {given(pair)}; expected two numbers, such as (0, 1)")
+    return chosen[0], chosen[1]
+
+
+def check_pairs(pairs: Any) -> list[tuple[int, int]]:
+    """Several of them."""
+    listed = pairs.tolist() if hasattr(pairs, "tolist") else pairs
+    if isinstance(listed, (str, bytes)) or not hasattr(listed, "__iter__"):
+        raise InputError(f"pairs is {given(pairs)}; expected pairs of channels, such as [(0, 1), (0, 2)]")
+    return [check_pair(pair) for pair in listed]
+
+
+def check_method(method: str | Path) -> str:
+    """A method's name or file, as text."""
+    return check_name("method", method, "a name such as general or phat, or the path of a network")
+
+
+def check_speed(speed: float) -> float:
+    return check_number("speed of sound", speed, 100, 10_000, "m/s")
+
+
+def check_spacing(spacing: float) -> float:
+    return check_number("spacing", spacing, 0.001, 100, "m")
+
+
+def check_frame(frame: float) -> float:
+    return check_number("frame", frame, 0.001, 60, "s")
+
+
+def check_hop(hop: float) -> float:
+    return check_number("hop", hop, 1e-4, 3600, "s")
+
+
+def check_threads(threads: int) -> int:
+    return check_count("threads", threads, 1, 1024)
+
+
+def check_array(what: str, value: Any, expected: str) -> npt.NDArray[np.float64]:
+    """Numbers of any shape, as an array."""
+    values = as_numpy(value)
+    try:
+        found = np.asarray(values)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # such as rows of unequal lengths
+        found = np.empty(0, object)
+    if found.size > _MOST_NUMBERS:
+        raise InputError(f"{what}: {found.size} numbers are too many; expected {expected}")
+    if found.dtype.kind not in "iufb" or (found.dtype.kind == "b" and found.ndim == 0):
+        raise InputError(f"{what}: expected {expected}, got {given(value)}")
+    return found.astype(np.float64)
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "detach") and hasattr(value, "dtype")  # streams can be detached, too
+
+
+def as_numpy(values: Any) -> Any:
+    """What NumPy can read: a torch tensor without its gradient, in memory, and as 32-bit floats where it has fewer.
+
+    Lists of tensors are as good. Arrays with masked numbers are refused: `numpy.asarray` would unmask them.
+    """
+    if isinstance(values, (list, tuple)) and any(_is_tensor(one) or np.ma.isMaskedArray(one) for one in values):
+        return [as_numpy(one) for one in values]
+    if np.ma.is_masked(values):
+        raise InputError("the array has masked numbers; expected none: give a plain array, such as its filled(0)")
+    if not _is_tensor(values):
+        return values
+    try:
+        tensor = values.detach().cpu()
+        short = tensor.is_floating_point() and tensor.element_size() < 4  # NumPy has no bfloat16
+        return (tensor.float() if short else tensor).numpy()
+    except (RuntimeError, TypeError):  # sparse, quantised, or without content, as on the device "meta"
+        raise InputError(
+            f"a tensor of {values.dtype} ({values.layout}, {values.device}) cannot be read: give a dense one of floats"
+        ) from None

@@ -1,0 +1,106 @@
+"""Where a correlation peaks, between the samples too.
+
+The largest value over the allowed whole lags is found first. Around it alone, the correlation is then interpolated:
+
+- `band-limited`: a windowed sinc evaluates it on a grid of 1/16 sample within a sample of the peak, and a parabola
+  through the best three of these gives the rest. Within 0.001 sample of what upsampling the whole correlation would
+  give, for the price of a small matrix product.
+- `parabolic`: a parabola through the three samples at the peak. Cheaper, and up to 0.12 sample off on a white spectrum,
+  whose peak is a sinc and no parabola.
+- `none`: the whole lag.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from array_api_compat import device
+
+from qkgcc.core.errors import InputError
+from qkgcc.dsp.namespaces import namespace
+
+INTERPOLATIONS = ("band-limited", "parabolic", "none")
+
+_STEPS = 16  # fine grid points in a sample
+_REACH = 256  # samples either side that the sinc looks at; the error falls with its inverse
+_KAISER = 2.0  # a gentle window: a stronger one costs the top of the band, where a delay shows most
+
+
+def find_peak(circular: Any, max_lag: int, interpolation: str = "band-limited", limit: float | None = None) -> Any:
+    """Lag of the largest value among -max_lag ... max_lag of a circular correlation, negative lags at its end.
+
+    Args:
+        limit: no answer lies beyond it, in samples; by default max_lag. A flat correlation gives 0.
+    Shape: (..., K) -> (...,), in samples
+    """
+    if interpolation not in INTERPOLATIONS:
+        raise InputError(f"unknown interpolation {interpolation!r}; known are {', '.join(INTERPOLATIONS)}")
+    xp = namespace(circular)
+    span = xp.concat([circular[..., -max_lag:], circular[..., : max_lag + 1]], axis=-1)
+    whole = span.argmax(axis=-1) - max_lag
+    lag = _between_samples(xp, circular, whole, interpolation)
+    limit = max_lag if limit is None else limit
+    flat = (span == span[..., :1]).all(axis=-1)
+    return xp.where(flat, xp.zeros_like(lag), lag.clip(-limit, limit))
+
+
+def _between_samples(xp: Any, circular: Any, whole: Any, interpolation: str) -> Any:
+    """The peak next to each whole lag."""
+    lag = xp.astype(whole, circular.dtype)
+    if interpolation == "none":
+        return lag
+    if interpolation == "parabolic":
+        return lag + _vertex(xp, _neighbours(xp, circular, whole, 1))
+    reach = min(_REACH, circular.shape[-1] // 2 - 1)
+    if isinstance(circular, np.ndarray):
+        kernel: Any = _sinc_kernel_of(reach, circular.dtype)
+    else:
+        kernel = xp.asarray(_sinc_kernel(reach), dtype=circular.dtype, device=device(circular))
+    # A product for each: one for all would round a correlation by how many stand beside it.
+    fine = (_neighbours(xp, circular, whole, reach)[..., None, :] @ kernel)[..., 0, :]
+    best = fine[..., 1:-1].argmax(axis=-1) + 1
+    offset = xp.astype(best - _STEPS, circular.dtype)
+    vertex = _vertex(xp, _neighbours(xp, fine, best, 1))
+    # Where the correlation still rises at the end of the fine grid there is no peak inside it: keep the whole lag.
+    inside = xp.abs(vertex) <= 1
+    return lag + xp.where(inside, (offset + vertex) / _STEPS, xp.zeros_like(lag))
+
+
+def _vertex(xp: Any, three: Any) -> Any:
+    """Abscissa of the vertex of the parabola through (-1, a), (0, b), (1, c); 0 for a straight line."""
+    a, b, c = three[..., 0], three[..., 1], three[..., 2]
+    curvature = 2 * b - a - c
+    bent = curvature > 0
+    return xp.where(bent, 0.5 * (c - a) / xp.where(bent, curvature, xp.ones_like(b)), xp.zeros_like(b))
+
+
+def _neighbours(xp: Any, values: Any, middle: Any, reach: int) -> Any:
+    """Values of each row within `reach` of its middle, around the end. Shape: (..., K), (...,) -> (..., 2 reach + 1)"""
+    length = values.shape[-1]
+    if not isinstance(values, np.ndarray):
+        offsets = xp.arange(-reach, reach + 1, device=device(values))
+        return xp.take_along_axis(values, (middle[..., None] + offsets) % length, axis=-1)
+    # From one row that holds all: NumPy's own function spends four times as long on indices of the other axes.
+    index = (middle[..., None] + _offsets(reach)) % length
+    index += np.arange(0, values.size, length).reshape(*values.shape[:-1], 1)
+    return values.reshape(-1).take(index)
+
+
+@lru_cache(maxsize=8)
+def _offsets(reach: int) -> npt.NDArray[np.intp]:
+    return np.arange(-reach, reach + 1)
+
+
+@lru_cache(maxsize=8)
+def _sinc_kernel_of(reach: int, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    return _sinc_kernel(reach).astype(kind)
+
+
+@lru_cache(maxsize=4)
+def _sinc_kernel(reach: int) -> npt.NDArray[np.float64]:
+    """Columns evaluate the correlation at -1 ... 1 in steps of 1 / _STEPS from its samples at -reach ... reach."""
+    fine = np.arange(-_STEPS, _STEPS + 1) / _STEPS
+    distance = fine[None, :] - np.arange(-reach, reach + 1)[:, None]
+    inside = np.clip(1 - (distance / (reach + 1)) ** 2, 0, None)
+    return np.sinc(distance) * np.i0(_KAISER * np.sqrt(inside)) / np.i0(_KAISER)

@@ -1,0 +1,188 @@
+"""`qkgcc data`: get corpora, make banks of them, render the frozen benchmarks."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import DownloadColumn, TransferSpeedColumn
+from rich.table import Table
+
+from qkgcc.cli.overwriting import Overwrite, check_replaceable
+from qkgcc.cli.tables import console, progress_bar
+from qkgcc.core.errors import InputError
+from qkgcc.core.files import make_folder
+from qkgcc.lab.corpora.corpora import SETS, VARIABLE, data_root
+
+app = typer.Typer(
+    help="Corpora: download them, and pack them into banks for training and the benchmark.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_BANK = re.compile(rb'\{\s*"format": \d+,\s*"set": "')
+"""How the index of a bank begins."""
+
+SetName = Annotated[str, typer.Option("--set", metavar="SET", help=f"One of {', '.join(SETS)}.")]
+Data = Annotated[Path | None, typer.Option(help=f"Folder of the corpora (when not given: ${VARIABLE}).")]
+
+
+@app.command()
+def download(
+    set_name: SetName,
+    out: Annotated[Path, typer.Option(help="Folder of the corpora; made when it is not there.")],
+) -> None:
+    """Download a corpus from openslr.org, check it and unpack it.
+
+    test-clean and dev-clean are LibriSpeech (0.35 GB each); music and noise are both MUSAN (11 GB). A download that was
+    interrupted goes on where it stopped.
+
+    Examples:
+
+    * `qkgcc data download --set test-clean --out ~/corpora`
+
+    * `qkgcc data download --set noise --out ~/corpora`
+    """
+    from qkgcc.lab.corpora.download import archive_of
+    from qkgcc.lab.corpora.download import download as get
+
+    archive = archive_of(set_name)
+    place = out / archive.into / archive.holds
+    if place.is_dir():
+        typer.echo(f"{place} is there already")
+        return
+    with progress_bar(DownloadColumn(), TransferSpeedColumn()) as bar:
+        task = bar.add_task(archive.file)
+
+        def show(stage: str, done: int, total: int) -> None:
+            bar.update(task, description=f"{stage} {archive.file}", completed=done, total=total)
+
+        get(archive, out, show)
+    typer.echo(f"{place} (licence: {archive.licence})")
+    typer.echo(f"now: export {VARIABLE}={out.resolve()}")
+
+
+@app.command()
+def bank(
+    set_name: SetName,
+    out: Annotated[Path, typer.Option(help="Name of the bank: FILE.audio and FILE.json are written.")],
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="What is kept of an utterance (when not given: 3 s of speech, all of music and noise)."),
+    ] = None,
+    whole_split: Annotated[
+        str, typer.Option(help="The split that is kept whole and lossless: train, validation, test or none.")
+    ] = "test",
+    data: Data = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Threads (when not given: one per core).")] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Pack a set into a bank: silence removed, encoded, in one file with an index.
+
+    Utterances of 2 s or less without silence are left out. The same set and options give the same bytes.
+
+    Examples:
+
+    * `qkgcc data bank --set test-clean --out banks/test-clean`
+
+    * `qkgcc data bank --set noise --out banks/noise --data ~/corpora`
+
+    * `qkgcc data bank --set music --out banks/music --seconds 10 --whole-split none`
+    """
+    from qkgcc.lab.corpora.banks import bank_files
+    from qkgcc.lab.corpora.packing import build, recipe_for
+
+    audio, index = bank_files(out)
+    check_replaceable(index, overwrite, _BANK.match)
+    if not index.exists():
+        check_replaceable(audio, overwrite)
+    recipe = recipe_for(set_name, seconds, None if whole_split == "none" else whole_split)
+    root = data_root(data)
+    make_folder(out.parent)  # before the work, not after it
+    with progress_bar() as bar:
+        task = bar.add_task(f"packing {set_name}")
+        made = build(
+            set_name, root, out, recipe, jobs=jobs, progress=lambda n, all: bar.update(task, completed=n, total=all)
+        )
+    table = Table(title=f"{made.path}: {made.path.stat().st_size / 1e6:.1f} MB", title_justify="left")
+    table.add_column("split")
+    for heading in ("utterances", "groups", "left out", "minutes kept", "minutes whole"):
+        table.add_column(heading, justify="right")
+    for split in dict.fromkeys(made.splits.tolist()):
+        chosen = made.select(split=split)
+        table.add_row(
+            split,
+            str(len(chosen)),
+            str(len(set(made.groups[chosen].tolist()))),
+            str(sum(row["split"] == split for row in made.left_out)),
+            f"{made.samples[chosen].sum() / made.sample_rate / 60:.1f}",
+            f"{made.whole_samples[chosen].sum() / made.sample_rate / 60:.1f}",
+        )
+    table.caption = f"left out: 2 s or less without silence. hash {made.hash[:16]}"
+    table.caption_justify = "left"
+    console().print(table)
+
+
+@app.command()
+def benchmark(
+    name: Annotated[str, typer.Argument(help="paper-test, paper-music, paper-noise, general-test or array-test.")],
+    bank: Annotated[
+        list[Path],
+        typer.Option(help="The bank it is made of: test-clean, music or noise; general-test takes all three."),
+    ],
+    engine: Annotated[str | None, typer.Option(help="cpu or gpu; by default what the machine has.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Where the frames go (default: the user's cache folder).")] = None,
+) -> None:
+    """Render a frozen benchmark into the cache and check it against its fingerprints.
+
+    An interrupted run goes on where it stopped. What is in the cache already is checked, and rendered again if damaged.
+
+    Examples:
+
+    * `qkgcc data benchmark paper-test --bank banks/test-clean`
+
+    * `qkgcc data benchmark general-test --bank banks/test-clean --bank banks/music --bank banks/noise`
+
+    * `qkgcc data benchmark array-test --bank banks/test-clean`
+    """
+    from qkgcc.lab.corpora.banks import Bank
+    from qkgcc.lab.frozen import array_benchmark, array_rendering, general_benchmark, rendering
+    from qkgcc.lab.frozen.benchmark import NAMES, T60S, Benchmark
+    from qkgcc.lab.rooms.engines import best_engine, check_engine
+
+    chosen = engine or best_engine()
+    check_engine(chosen)
+    banks = [Bank.load(path) for path in bank]
+    known = (*NAMES, general_benchmark.NAME, array_benchmark.NAME)
+    made: rendering.AnyBenchmark
+    off: Mapping[Any, float]
+    with progress_bar() as bar:
+        if name == general_benchmark.NAME:
+            made = general_benchmark.GeneralBenchmark.load()
+            parts = len(list(general_benchmark.chunks(len(made.manifest["digests"]))))
+            task = bar.add_task(f"{name}, {chosen} engine", total=parts)
+            off = rendering.render_general(made, banks, chosen, cache=cache, progress=lambda: bar.advance(task))
+        elif name not in known:
+            raise InputError(f"there is no benchmark {name!r}; there are {', '.join(known)}")
+        elif len(banks) != 1:
+            raise InputError(f"{name} is made of one bank; {len(banks)} were given")
+        elif name == array_benchmark.NAME:
+            made = array_benchmark.ArrayBenchmark.load()
+            task = bar.add_task(f"{name}, {chosen} engine", total=len(made))
+            off = array_rendering.render(
+                made, banks[0], range(len(made)), chosen, cache=cache, progress=lambda: bar.advance(task)
+            )
+        else:
+            made = Benchmark.named(name)
+            task = bar.add_task(f"{name}, {chosen} engine", total=len(made.ids) * len(T60S))
+            off = rendering.render(made, banks[0], chosen, cache=cache, progress=lambda: bar.advance(task))
+    equal = sum(value == 0 for value in off.values())
+    typer.echo(
+        f"{rendering.benchmark_folder(made, chosen, cache)}: {len(off)} parts rendered, {equal} of them bit-equal; "
+        f"{len(rendering.fingerprints(made)) - len(off)} were there already and whole"
+    )
+    if equal < len(off):
+        typer.echo(f"largest difference of the others: {max(off.values()):.1e} of their level")

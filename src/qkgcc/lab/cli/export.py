@@ -1,0 +1,82 @@
+"""`qkgcc export`: a network as one ONNX file, for programs in other languages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qkgcc.cli.overwriting import Overwrite, check_replaceable
+from qkgcc.core.errors import InputError, MissingExtraError
+from qkgcc.core.files import is_file, shown, write_whole
+from qkgcc.network import files
+from qkgcc.network.registry import PRETRAINED, pretrained
+from qkgcc.pairs.neural import ONNX
+
+
+def export(
+    network: Annotated[
+        str,
+        typer.Argument(help="A pretrained network such as general, or a checkpoint of QK-GCC, published or steered."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The ONNX file (default: NAME.onnx here, or beside the checkpoint).")
+    ] = None,
+    max_delay: Annotated[
+        float | None, typer.Option(help="Seconds: freeze the delays, from minus to plus this; no input `delays`.")
+    ] = None,
+    step: Annotated[
+        float | None,
+        typer.Option(help="Seconds between frozen delays: the network's step, a whole fraction or multiple of it."),
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a network as ONNX: `frames` (batch, 2, n) and `delays` (L,) in seconds in, `logits` (batch, L) out.
+
+    Levels, windows, Fourier transforms and steering are inside: raw samples at the network's rate are all it takes, in
+    any language that has an ONNX runtime. The metadata say the sample rate, the delays, their unit and their sign
+    (positive: channel 0 hears the source later). docs/onnx.md has programs for Python and JavaScript.
+
+    Those of the pretrained networks come with the package; others, and those with frozen delays, need onnx to be made:
+    pip install 'qkgcc[export]'.
+
+    `qkgcc estimate --method FILE.onnx` runs such a file, to see what other programs will get (needs onnxruntime).
+
+    Examples:
+
+    * `qkgcc export general --out model.onnx`
+
+    * `qkgcc export general-small --out small.onnx --max-delay 0.00146`  (0.5 m between the microphones)
+
+    * `qkgcc export general --out fine.onnx --max-delay 0.00146 --step 0.00003125`  (every half sample at 16 kHz)
+
+    * `qkgcc export checkpoints/qkgcc-0.safetensors --out paper.onnx`
+    """
+    source = pretrained(network) if network in PRETRAINED else Path(network)
+    if network not in PRETRAINED and not is_file(source):  # before its name gets another suffix: "." has none
+        raise InputError(f"there is no network {network!r}: give {', '.join(PRETRAINED)}, or the path of a file")
+    path = out or (Path(f"{network}.onnx") if network in PRETRAINED else source.with_suffix(ONNX))
+    if path.suffix != ONNX:
+        raise InputError(f"--out {path}: its suffix is to be .onnx, by which it is told from a checkpoint")
+    if source.suffix.lower() == ONNX:
+        raise InputError(f"{source} is an ONNX file already: export from the network's name or its checkpoint")
+    if step is not None and max_delay is None:
+        raise InputError("--step is of frozen delays: give --max-delay, too")
+    check_replaceable(path, overwrite)
+    if network in PRETRAINED and max_delay is None:  # comes with the package
+        content = source.with_suffix(ONNX).read_bytes()
+        write_whole(path, lambda target: target.write_bytes(content))
+    else:
+        _write(source, path, max_delay, step)
+    typer.echo(f"written: {shown(path)} ({path.stat().st_size / 1e6:.2f} MB)")
+
+
+def _write(source: Path, path: Path, max_delay: float | None, step: float | None) -> None:
+    try:
+        from qkgcc.nets import standalone
+    except ImportError:
+        raise MissingExtraError("making an ONNX file needs onnx: pip install 'qkgcc[export]'") from None
+    card, weights = files.read(source)
+    delays = None if max_delay is None else standalone.frozen_delays(card, max_delay, step)
+    standalone.export(card, weights, path, delays)

@@ -1,0 +1,268 @@
+"""What `results/general.json` comes to, as tables for `docs/general.md` (written by `qkgcc.lab.study.report`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from qkgcc.lab.study import general, results
+from qkgcc.lab.study.general import unpacked
+from qkgcc.network import files
+from qkgcc.network.registry import pretrained
+from qkgcc.pairs.calibration import expected_calibration_error, reliability
+
+OURS = ("general", "general-medium", "general-small")
+COMPARED = (*OURS, *(f"{OURS[0]}-{decoder}" for decoder in general.VARIANTS))
+REFERENCE = "gcc-phat"
+AS_SHIPPED = "phat"
+"""The same of this package, whose frames fade in and out, and which is right more often."""
+ENOUGH = 400
+"""Frames of a cell that a judgement of it takes."""
+MARGIN = -0.5
+"""Points: a cell is worse when its whole interval lies below."""
+ENOUGH_CONFIDENCES = 300
+"""Frames of a tenth that a judgement of its calibration takes."""
+
+Lines = list[list[str]]
+Rows = Sequence[results.Row]
+
+
+def read(folder: Path) -> Rows:
+    path = folder / f"{general.NAME}.json"
+    return _read(path, path.stat().st_mtime_ns) if path.exists() else []
+
+
+@lru_cache(maxsize=1)  # every table of a document is made of it
+def _read(path: Path, changed: int) -> Rows:
+    content = results.read(path)
+    assert content is not None
+    rows: Rows = content["rows"]
+    return rows
+
+
+def accuracy_lines(folder: Path) -> Lines:
+    """A line a method: percent within 62.5 us of every set, and within 10 cm where that means something."""
+    rows = read(folder)
+    headings = ["method", *(f"{name}, 62.5 us" for name in general.SETS), "general-test, 10 cm", "paper-test, 10 cm"]
+    lines = [headings]
+    for method in _methods(rows):
+        cells = [_share(rows, method, name, "right62us") for name in general.SETS]
+        wide = [row for row in rows if row["set"] == "general-test" and is_wide(row)]
+        lines.append(
+            [
+                method,
+                *cells,
+                _share(wide, method, "general-test", "right10cm"),
+                _share(rows, method, "paper-test", "right10cm"),
+            ]
+        )
+    return lines
+
+
+def error_lines(folder: Path) -> Lines:
+    """Errors in samples at 16 kHz on real recordings and in dry rooms."""
+    rows = read(folder)
+    chosen = [row for row in rows if row["set"] in ("respeaker", "surrey", "dry")]
+    places = list(dict.fromkeys(_place(row) for row in chosen))
+    lines = [["method", *(f"{place}: mean (median of the right)" for place in places)]]
+    for method in _methods(rows):
+        found = {_place(row): row for row in chosen if row["method"] == method}
+        texts = [
+            f"{found[place]['mean_error']:.3f} ({_number(found[place]['median_right'])})" if place in found else "-"
+            for place in places
+        ]
+        lines.append([method, *texts])
+    return lines
+
+
+def claim_lines(folder: Path) -> Lines:
+    """Our models less the others, and the smaller ones less the default, in points, on the two frozen sets."""
+    rows = read(folder)
+    there = _methods(rows)
+    others = [name for name in there if not name.startswith(OURS[0])]
+    pairs = [(better, worse) for better in COMPARED for worse in others] + [(name, OURS[0]) for name in OURS[1:]]
+    lines = [["difference", "general-test, 62.5 us", "general-test, 10 cm", "paper-test, 10 cm"]]
+    wide = [row for row in rows if row["set"] != "general-test" or is_wide(row)]
+    for better, worse in pairs:
+        if better not in there or worse not in there:
+            continue
+        cells = [
+            _difference(rows, better, worse, "general-test", "right62us"),
+            _difference(wide, better, worse, "general-test", "right10cm"),
+            _difference(rows, better, worse, "paper-test", "right10cm"),
+        ]
+        lines.append([f"{better} - {worse}", *cells])
+    return lines
+
+
+def nowhere_worse_lines(folder: Path) -> Lines:
+    """In how many cells a model is worse than GCC-PHAT, and where it comes nearest to it."""
+    rows = read(folder)
+    headings = ["model", "set", "cells", f"of {ENOUGH} frames or more", "worse, 62.5 us", "worse, 10 cm"]
+    lines = [[*headings, "least gain (62.5 us), interval, cell", f"worse than {AS_SHIPPED}, 62.5 us, 10 cm"]]
+    for better in OURS:
+        for name in general.SETS:
+            cells = [row for row in rows if (row["method"], row["set"]) == (better, name)]
+            large = _compared(rows, [row for row in cells if row["n"] >= ENOUGH], REFERENCE)
+            if not large:
+                continue
+            row, (mean, low, high) = min(((row, exact) for row, exact, _ in large), key=lambda item: item[1][0])
+            least = f"{mean:+.1f} ({low:+.1f} to {high:+.1f}), {_place(row)}"
+            worse = worse_cells(rows, better, name, REFERENCE)
+            other = "{}, {}".format(*worse_cells(rows, better, name, AS_SHIPPED))
+            lines.append([better, name, str(len(cells)), str(len(large)), *map(str, worse), least, other])
+    return lines
+
+
+def worse_cells(rows: Rows, better: str, name: str, reference: str) -> tuple[int, int]:
+    """Cells of a set in which a model is worse than a reference, within 62.5 us and within 10 cm."""
+    cells = [row for row in rows if (row["method"], row["set"]) == (better, name) and row["n"] >= ENOUGH]
+    found = _compared(rows, cells, reference)
+    return sum(exact[2] < MARGIN for _, exact, _ in found), sum(about[2] < MARGIN for _, _, about in found)
+
+
+def _compared(
+    rows: Rows, cells: Rows, reference: str
+) -> list[tuple[results.Row, tuple[float, float, float], tuple[float, float, float]]]:
+    """Cells that a reference was measured on, too: differences within 62.5 us and within 10 cm, with intervals."""
+    pairs = [(row, _same_cell(rows, row, reference)) for row in cells]
+    return [
+        (row, general.difference(row, other, "right62us"), general.difference(row, other, "right10cm"))
+        for row, other in pairs
+        if other is not None
+    ]
+
+
+def confidences(folder: Path, method: str = OURS[0]) -> dict[str, tuple[general.Floats, general.Bools]]:
+    """Of each set: the confidences that a model states, and whether its answers are right. Shape: (N,), (N,)"""
+    rows = [row for row in read(folder) if row["method"] == method and row["confidence"] is not None]
+    return {name: _confidences(rows, name) for name in general.SETS if any(row["set"] == name for row in rows)}
+
+
+def calibration_lines(folder: Path) -> Lines:
+    """Stated and true share of right answers in each tenth of the confidence."""
+    lines = [["set", "confidence", "frames", "stated", "right", "difference"]]
+    for name, (stated, right) in confidences(folder).items():
+        for part in reliability(stated, right):
+            apart = 100 * (part["stated"] - part["right"])
+            few = "" if part["answers"] >= ENOUGH_CONFIDENCES else " (few)"
+            span = f"{part['from']:.1f} to {part['to']:.1f}"
+            values = (f"{part['answers']}{few}", f"{100 * part['stated']:.1f} %", f"{100 * part['right']:.1f} %")
+            lines.append([name, span, *values, f"{apart:+.1f}"])
+        error = 100 * expected_calibration_error(stated, right)
+        lines.append([name, "all: expected calibration error", str(len(stated)), "", "", f"{error:.1f}"])
+    return lines
+
+
+def trust_lines(folder: Path) -> Lines:
+    """Of each model and set: the expected calibration error, and the tenth that is furthest off."""
+    lines = [["model", "set", "frames", "expected calibration error", f"furthest off, of {ENOUGH_CONFIDENCES} frames"]]
+    for method in OURS:
+        for name, (stated, right) in confidences(folder, method).items():
+            error = 100 * expected_calibration_error(stated, right)
+            far = furthest_off(stated, right)
+            said = "-" if far is None else f"{far[1]:+.1f}, {far[0]:.1f} to {far[0] + 0.1:.1f}"
+            lines.append([method, name, str(len(stated)), f"{error:.1f}", said])
+    return lines
+
+
+def furthest_off(stated: general.Floats, right: general.Bools) -> tuple[float, float] | None:
+    """Where the tenth begins whose stated share is furthest from the true one, and by how many points."""
+    large = [part for part in reliability(stated, right) if part["answers"] >= ENOUGH_CONFIDENCES]
+    apart = [(part["from"], 100 * (part["stated"] - part["right"])) for part in large]
+    return max(apart, key=lambda item: abs(item[1]), default=None)
+
+
+def rate_lines() -> Lines:
+    """As the cards say: on the recordings that calibrate, at other sample rates."""
+    lines = [["model", "sample rate", "within 62.5 us", "calibration error, a frame alone", "in its recording"]]
+    for name in OURS:
+        card, _ = files.read(pretrained(name))
+        unseen = card.metrics["unseen"]
+        errors = [unseen[f"expected_calibration_error{end}"] for end in ("", "_in_context")]
+        for rate, share in unseen["acc62us"].items():
+            lines.append([name, f"{rate} Hz", f"{share:.1f} %", *(f"{100 * error[rate]:.1f}" for error in errors)])
+    return lines
+
+
+def two_sources_lines(folder: Path) -> Lines:
+    """Two sources at once: how often the louder one is the answer, and the weaker one of the two highest peaks."""
+    lines = [["method", "frames", "the louder one", "the weaker one among two peaks"]]
+    for row in read(folder):
+        if row["set"] == "two-sources":
+            shares = [100 * unpacked(row[key], row["n"]).mean() for key in ("right62us", "weaker62us")]
+            lines.append([row["method"], str(row["n"]), *(f"{share:.1f} %" for share in shares)])
+    return lines
+
+
+def behaviour_lines(folder: Path) -> Lines:
+    """How many answers follow a shift of channel 1, and mirror when the channels are swapped."""
+    lines = [["method", f"follows a shift of {general.SHIFT} samples, +- 0.5", "mirrors under swap, +- 0.5"]]
+    rows = read(folder)
+    for method in _methods(rows):
+        found = [row["behaviour"] for row in rows if row["method"] == method and row["behaviour"]]
+        total = sum(one["n"] for one in found)
+        if total:
+            shares = [100 * sum(one[key] for one in found) / total for key in ("follows", "mirrors")]
+            lines.append([method, *(f"{share:.1f} %" for share in shares)])
+    return lines
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _methods(rows: Rows) -> list[str]:
+    """The others as they were measured, then this package's networks, each with its further decoders behind it."""
+    own = [name if decoder is None else f"{name}-{decoder}" for name in OURS for decoder in (None, *general.VARIANTS)]
+    found = dict.fromkeys(row["method"] for row in rows)
+    return [*(name for name in found if name not in own), *(name for name in own if name in found)]
+
+
+def is_wide(row: results.Row) -> bool:
+    """Of pairs that do not score within 10 cm by answering 0."""
+    return float(row["cell"]["spacing"].split(" ")[0]) >= general.WIDE
+
+
+def _place(row: results.Row) -> str:
+    return ", ".join([row["set"], *(f"{key} {value}" for key, value in row["cell"].items())])
+
+
+def _same_cell(rows: Rows, row: results.Row, method: str) -> results.Row | None:
+    same = ("set", "cell")
+    return next((one for one in rows if one["method"] == method and all(one[k] == row[k] for k in same)), None)
+
+
+def _share(rows: Rows, method: str, name: str, what: str) -> str:
+    if not any((row["method"], row["set"]) == (method, name) for row in rows):
+        return "-"
+    return f"{general.accuracy(rows, method, name, what):.2f}"
+
+
+def _difference(rows: Rows, better: str, worse: str, name: str, what: str) -> str:
+    """Over all cells of a set, with an interval over scenes or utterances."""
+    parts = []
+    for row in rows:
+        if (row["method"], row["set"]) != (better, name):
+            continue
+        other = _same_cell(rows, row, worse)
+        if other is None:
+            return "-"
+        each = unpacked(row[what], row["n"]).astype(np.float64) - unpacked(other[what], other["n"])
+        parts.append(np.split(100 * each, np.cumsum(row["groups"])[:-1]))
+    if not parts:
+        return "-"
+    if name != "general-test":  # the same utterances in every cell: all that is of one belongs together
+        parts = [[np.concatenate(one) for one in zip(*parts, strict=True)]]
+    pieces = [piece for part in parts for piece in part]
+    mean, low, high = general.interval_by_group(np.concatenate(pieces), [len(piece) for piece in pieces])
+    return f"{mean:+.2f} ({low:+.2f} to {high:+.2f})"
+
+
+def _confidences(rows: Rows, name: str) -> tuple[general.Floats, general.Bools]:
+    chosen = [row for row in rows if row["set"] == name]
+    stated = [np.frombuffer(bytes.fromhex(row["confidence"]), dtype=np.uint8) / 100 for row in chosen]
+    return np.concatenate(stated), np.concatenate([unpacked(row["right62us"], row["n"]) for row in chosen])

@@ -1,0 +1,436 @@
+"""Sources of a whole recording: the most probable paths through all of its frames, one after the other.
+
+A filter has to say now who is where; a path through all frames needs not, and finds talkers whom few frames are about.
+On a circle or a line, time goes in steps of a quarter second and a state is an angle and a velocity in whole degrees a
+step. In the frame t, with weights w, a source in the direction g that speaks makes what the frame says
+
+    e(t, g) = 1 - D u + D G sum_h k(g - h) u(h),   u(h) = w(h) c / (c + sum_j s_j p_j(h)),   u = sum_h u(h)
+
+times as probable: u is what the sources j that are known leave unexplained, at p_j while they speak (s_j), c stands for
+clutter, k for the error of frames and D for how often who speaks is the dominant one. In a step in which it may speak
+or not, the evidence is log(1 - q + q prod e). The path with the highest sum, less what a beginning and changes of
+velocity cost, is found by dynamic programming (track-before-detect, Viterbi's algorithm). It explains its part, the
+next is sought in the rest, and once all are known each is sought again beside the others.
+
+A path that is sought alone takes what lies ahead, and that may be another's way from where two of them come near each
+other. So both are sought once more together, as they are and with their ways exchanged from there on, and what is worth
+more is kept.
+
+On a line of microphones, k and p_j have the ridge that rooms make of every source, so that what is thrown back of it is
+explained by it, too (`rings`, `arrays.reflections`).
+
+Along a path, Kalman's filter and Rauch's smoother over the frames that belong to it say where the source is.
+
+Y. Barniv, "Dynamic programming solution for detecting dim moving targets", IEEE Trans. Aerospace and Electronic
+Systems 21(1), 1985.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from qkgcc.tracks import tracker
+from qkgcc.tracks.motion import Motion, State
+from qkgcc.tracks.rings import Ring
+from qkgcc.tracks.smoothing import SHORTEST, Trajectory, joined, speech, trimmed
+from qkgcc.tracks.tracker import AROUND, STRONGEST, Track, peakedness
+
+STEP = 0.256
+"""Seconds of a step."""
+FASTEST = 62.5
+"""Degrees a second that sources move, at most."""
+USUAL = 10.0
+"""Degrees a second: standard deviation of velocities at the beginning of a path."""
+TURN = 1.0
+"""What a change of velocity by one degree a step costs, in nats; by two, four times as much."""
+BIRTH = 15.0
+"""Nats that a path has to be worth to be a source, and that what speaks against it may cost before it ends."""
+SPEAKS = 0.4
+"""Probability that a source speaks in a step."""
+QUIET = 10.0
+"""Seconds without anything that speaks for it after which a path ends."""
+DOMINANT = 0.5
+CLUTTER = 0.3
+SHARPNESS = 3.0
+"""Exponent of the weights of frames, whose peaks are wider than they miss."""
+ERROR, EXPLAINED = 5.0, 9.0
+"""Degrees: the error of frames, and how far around a known source they are explained by it."""
+AGAIN = 3.0
+"""Seconds before and after a path in which it is sought again."""
+MEETING = 30.0
+"""Degrees between two paths at which their ways from then on may be exchanged."""
+CORRIDOR, CHANGE = 20.0, 1.0
+"""Degrees around their ways in which both are sought then, and seconds around the meeting in which they may change."""
+PASSES = 24
+"""How often all frames may be searched for that, so that time stays small."""
+WINDOW = 120.0
+"""Seconds that are searched at once, so that memory and time stay small; paths that meet at an end are joined there."""
+
+_MOST = 64  # rounds of paths: more than this many at once are none
+_PART = 2  # frames of a step that are added up before they are shifted: as long as nobody moves farther than an error
+_NEVER = np.int8(127)  # where a path begins
+
+Floats = npt.NDArray[np.float64]
+Floats32 = npt.NDArray[np.float32]
+
+
+@dataclass(eq=False)
+class _Path:
+    """Frames `first` and on, the angle in cells, unwrapped, and what is known along it."""
+
+    first: int
+    cells: Floats
+    worth: float
+    variance: Floats
+    velocity: Floats
+    speaking: Floats
+    evidence: Floats
+    """How much more probable each frame is if it speaks."""
+
+    @property
+    def frames(self) -> slice:
+        return slice(self.first, self.first + len(self.cells))
+
+
+def find_tracks(
+    times: npt.ArrayLike,
+    weights: npt.ArrayLike,
+    heard: npt.ArrayLike,
+    grid: npt.ArrayLike,
+    *,
+    frame_seconds: float = 0.064,
+    motion: Motion | None = None,
+    most: int | None = None,
+    line: bool = False,
+) -> list[Trajectory]:
+    """The sources of a recording, by id in the order of their first words, each from its first word to its last.
+
+    Args:
+        times: of the frames, evenly spaced, in seconds. Shape: (T,)
+        weights: where the one dominant source of a frame may be, from 0; any sum. Shape: (T, G)
+        heard: frames that are not silence. Shape: (T,)
+        grid: unit vectors, evenly spaced along a circle or a part of one, in their order. Shape: (G, 3)
+        frame_seconds: of sound that one frame hears; frames that overlap count less.
+        motion: how sources move along their paths.
+        most: sources at any moment, each from its first word to its last; the best ones. By default all that there are.
+        line: whether the grid has the angles to a line of microphones, from 0 to 180 degrees.
+    """
+    when, said, sound = np.asarray(times, np.float64), np.asarray(weights), np.asarray(heard, np.bool_)
+    ring = Ring.of(grid, line)
+    hop = float(np.median(np.diff(when))) if len(when) > 1 else frame_seconds
+    tracks: list[Trajectory] = []
+    length = max(1, round(WINDOW / hop))
+    for first in range(0, len(when), length):
+        part = slice(first, first + length)
+        search = _Search(when[part], said[part].astype(np.float64), sound[part], ring, hop, frame_seconds, most)
+        found = [trimmed(search.track(path)) for path in search.paths(motion or Motion(speed=USUAL, memory=5.0))]
+        tracks += [one for one in found if hop * sum(moment.active for moment in one) >= SHORTEST]
+    return _numbered(joined(sorted(tracks, key=lambda one: one[0].time)))
+
+
+class _Search:
+    """What the frames say, and the paths in it."""
+
+    def __init__(
+        self,
+        times: Floats,
+        weights: Floats,
+        heard: npt.NDArray[np.bool_],
+        ring: Ring,
+        hop: float,
+        frame_seconds: float,
+        most: int | None,
+    ) -> None:
+        self.times, self.ring, self.hop, self.most = times, ring, hop, most
+        self.there = np.zeros(len(times), np.int64)  # paths that are known in each frame
+        self.new = math.sqrt(min(1.0, hop / frame_seconds))
+        fine = ring.spread(weights)
+        near = np.abs(ring.apart(fine.argmax(axis=1).astype(np.float64))) < AROUND
+        self.reliable = np.where(heard, peakedness((fine * near).sum(axis=1)), 0.0)
+        sharp = (weights / weights.max(axis=1, keepdims=True)) ** SHARPNESS
+        self.weights = (ring.spread(sharp) * self.reliable[:, None]).astype(np.float32)
+        self.explained = np.zeros_like(self.weights)
+        kernel = ring.heard(np.arange(ring.count, dtype=np.float64), ERROR).astype(np.float32)
+        self.kernel = kernel if ring.reflected is None else kernel.T  # (A, A) what is heard in a cell of each source
+        # A step is a whole number of parts, and a part of frames.
+        self.part = min(_PART, max(1, round(STEP / self.hop)))
+        self.parts = max(1, round(STEP / (self.part * self.hop)))
+        self.frames = self.part * self.parts
+        self.fastest = max(1, round(FASTEST * self.frames * self.hop / ring.step))
+
+    def paths(self, motion: Motion) -> list[_Path]:
+        found: list[_Path] = []
+        for _ in range(_MOST):
+            some = self._best(slice(0, len(self.times)), motion)
+            found += some
+            if not some:
+                break
+        for old in reversed(found.copy()):
+            if len(found) > 1:
+                self._explain(old, -1)
+                found.remove(old)
+                found += self._best(self._around([old]), motion, most=1)
+        found = self._exchanged(found, motion)
+        self._judge(found)
+        return found
+
+    def _exchanged(self, found: list[_Path], motion: Motion) -> list[_Path]:
+        """The paths, those that meet with their ways exchanged from there on where both are worth more so."""
+        waiting, left = list(itertools.combinations(found, 2)), PASSES * len(self.times)
+        while waiting and left > 0:
+            pair = sorted(waiting.pop(0), key=lambda path: -path.worth)
+            meeting = self._meeting(*pair)
+            if meeting is None:
+                continue
+            for path in pair:
+                self._explain(path, -1)
+            window = self._around(pair)
+            left -= 4 * (window.stop - window.start)
+            kept, other = (self._along(pair, window, meeting, motion, exchange=exchange) for exchange in (False, True))
+            if sum(path.worth for path in other) > sum(path.worth for path in kept):
+                rest = [path for path in found if path not in pair]
+                waiting = [two for two in waiting if not set(two) & set(pair)]
+                waiting += itertools.product(rest, other)
+                found, pair = rest + other, other
+            for path in pair:
+                self._explain(path, 1)
+        return found
+
+    def _meeting(self, one: _Path, other: _Path) -> int | None:
+        """The frame in which two paths are nearest, if that is near and they are there together for two steps."""
+        first, stop = max(one.first, other.first), min(one.frames.stop, other.frames.stop)
+        if stop - first < 2 * self.frames:
+            return None
+        ways = (path.cells[first - path.first : stop - path.first] for path in (one, other))
+        apart = self.ring.step * np.subtract(*ways)
+        if self.ring.closed:
+            apart -= 360 * np.rint(apart / 360)
+        nearest = int(np.abs(apart).argmin())
+        return first + nearest if abs(apart[nearest]) < MEETING else None
+
+    def _around(self, paths: Sequence[_Path]) -> slice:
+        """The frames in which some paths are sought again."""
+        margin = round(AGAIN / self.hop)
+        first, stop = min(path.first for path in paths), max(path.frames.stop for path in paths)
+        return slice(max(0, first - margin), min(len(self.times), stop + margin))
+
+    def _along(
+        self, pair: Sequence[_Path], window: slice, meeting: int, motion: Motion, *, exchange: bool
+    ) -> list[_Path]:
+        """Two paths sought again one after the other, near their ways or with these exchanged. None is explained."""
+        first = window.start
+        near = np.zeros((2, window.stop - first, self.ring.count), np.bool_)
+        for number, path in enumerate(pair):
+            rows = slice(path.first - first, path.frames.stop - first)
+            near[number, rows] = np.abs(self.ring.apart(path.cells)) < CORRIDOR
+        change = round(CHANGE / self.hop)
+        around = slice(max(0, meeting - first - change), meeting - first + change)
+        found: list[_Path] = []
+        for number in range(2):
+            corridor = near[number].copy()
+            if exchange:
+                corridor[meeting - first :] = near[1 - number, meeting - first :]
+            corridor[around] = near[:, around].any(axis=0)
+            corridor[~corridor.any(axis=1)] = True  # before and after it, anywhere
+            found += self._best(window, motion, most=1, corridor=corridor)
+        for path in found:
+            self._explain(path, -1)
+        return found
+
+    def _judge(self, found: Sequence[_Path]) -> None:
+        """Who speaks when, all known: a frame that is another's is none of one's own, as the `tracker` has it."""
+        fits, total, talking = [], np.full(len(self.times), CLUTTER), np.zeros(len(self.times))
+        for path in found:
+            near = self.ring.heard(path.cells, EXPLAINED)
+            fit = (self.weights[path.frames] * near).sum(axis=1) + 1 - self.reliable[path.frames]
+            fits.append(fit)
+            total[path.frames] += path.speaking * fit
+            talking[path.frames] += path.speaking
+        for path, fit in zip(found, fits, strict=True):
+            reliable, more = self.reliable[path.frames], talking[path.frames] - path.speaking
+            others = (total[path.frames] - path.speaking * fit) / (CLUTTER + more)
+            dominant = tracker.DOMINANT / (1 + more)
+            seen = 1 - dominant + dominant * (reliable * fit / others + (1 - reliable) / 2)
+            path.evidence = np.minimum(seen, STRONGEST) ** self.new
+            path.speaking = speech(path.evidence, self.hop)
+
+    def _explain(self, path: _Path, sign: int) -> None:
+        density = self.ring.heard(path.cells, EXPLAINED) * path.speaking[:, None]
+        self.there[path.frames] += sign
+        rows = self.explained[path.frames]
+        np.maximum(rows + sign * density, 0, out=rows, casting="unsafe")
+
+    def _evidence(self, window: slice) -> Floats32:
+        """log e of the frames of a window. Shape: (frames, A)"""
+        left = self.weights[window] * (CLUTTER / (CLUTTER + self.explained[window]))
+        fit = 1 - DOMINANT * left.sum(axis=1, keepdims=True) + DOMINANT * (left @ self.kernel)
+        return np.asarray(self.new * np.log(np.maximum(fit, 1e-3)), np.float32)
+
+    def _best(
+        self, window: slice, motion: Motion, most: int | None = None, corridor: npt.NDArray[np.bool_] | None = None
+    ) -> list[_Path]:
+        """The best path of a window, and the best of those that share no time with better ones. All are explained.
+
+        Args:
+            corridor: where it may be. Shape: (frames, A)
+        """
+        evidence = self._evidence(window)
+        worth, ends, back = self._forward(evidence, self._full(window), corridor)
+        found: list[_Path] = []
+        taken = np.zeros(len(worth), np.bool_)
+        while most is None or len(found) < most:
+            left = np.where(taken, -np.inf, worth)
+            last = int(left.argmax())
+            if left[last] <= 0:
+                break
+            first, cells = self._traced(last, int(ends[last]), back)
+            free = not taken[first : last + 1].any()
+            taken[first : last + 1] = True
+            if free:
+                found.append(self._path(evidence, window.start, first, cells, float(worth[last]), motion))
+        for path in found:
+            self._explain(path, 1)
+        return found
+
+    def _full(self, window: slice) -> npt.NDArray[np.bool_]:
+        """Steps of a window in which there are as many paths as there may be. Shape: (steps,)"""
+        there = self.there[window]
+        padded = np.zeros(-(-len(there) // self.frames) * self.frames, np.int64)
+        padded[: len(there)] = there
+        crowded = padded.reshape(-1, self.frames).max(axis=1)
+        return np.zeros(len(crowded), np.bool_) if self.most is None else crowded >= self.most
+
+    def _forward(
+        self, evidence: Floats32, full: npt.NDArray[np.bool_], corridor: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[Floats, npt.NDArray[np.int64], npt.NDArray[np.int8]]:
+        """What the best path that ends in each step is worth, its last state, and where it came from in all states.
+
+        No path leads through a step that is full, or out of the corridor.
+        Shape: (frames, A), (steps,), (frames, A) -> (steps,), (steps,), (steps, V, A)
+        """
+        ring, reach, parts = self.ring, self.fastest, self.parts
+        steps = -(-len(evidence) // self.frames)
+        padded = np.zeros((steps * self.frames, ring.count), np.float32)
+        padded[: len(evidence)] = evidence
+        pooled = padded.reshape(steps, parts, self.part, ring.count).sum(axis=2)
+        velocities = np.arange(-reach, reach + 1)
+        at = np.arange(ring.count)
+        ahead = np.rint(velocities[:, None] * ((np.arange(parts) + 0.5) / parts - 0.5)).astype(np.int64)
+        places = self.ring.whole((at + ahead[:, :, None]).astype(np.float64)) + ring.count * np.arange(parts)[:, None]
+        came = at - velocities[:, None]
+        inside = np.ones_like(came, np.bool_) if ring.closed else (came >= 0) & (came < ring.count)
+        came = self.ring.whole(came.astype(np.float64))
+        begins = -BIRTH - 0.5 * (velocities * ring.step / (self.frames * self.hop) / USUAL) ** 2
+        begin = np.repeat(begins[:, None], ring.count, axis=1).astype(np.float32)
+        worth, ends = np.empty(steps), np.empty(steps, np.int64)
+        back = np.full((steps, len(velocities), ring.count), _NEVER, np.int8)
+        score, highest = np.full_like(begin, -np.inf), np.full_like(begin, -np.inf)
+        for step in range(steps):
+            heard = pooled[step].ravel()[places].sum(axis=1)
+            heard = np.log(1 - SPEAKS + SPEAKS * np.exp(np.minimum(heard, 50)))
+            if corridor is not None:
+                there = corridor[step * self.frames : (step + 1) * self.frames].any(axis=0)
+                heard[:, ~there] = -np.inf
+            arrived = np.where(inside, np.take_along_axis(score, came, axis=1), -np.inf)
+            tops = np.take_along_axis(highest, came, axis=1)
+            score, highest = begin.copy(), begin.copy()
+            for change in (0, 1, -1, 2, -2):
+                to = slice(max(0, -change), len(velocities) - max(0, change))
+                source = slice(max(0, change), len(velocities) - max(0, -change))
+                offered = arrived[source] - np.float32(TURN * change**2)
+                better = offered > score[to]
+                score[to][better] = offered[better]
+                highest[to][better] = tops[source][better]
+                back[step, to][better] = change
+            score += heard
+            np.maximum(highest + np.float32(BIRTH * self.frames * self.hop / QUIET), score, out=highest)
+            score[score < highest - BIRTH] = -np.inf  # after such a silence, whoever speaks is another
+            if full[step]:
+                score[:], highest[:] = -np.inf, -np.inf
+            ends[step] = int(score.argmax())
+            worth[step] = score.ravel()[ends[step]]
+        return worth, ends, back
+
+    def _traced(self, step: int, end: int, back: npt.NDArray[np.int8]) -> tuple[int, Floats]:
+        """The first step of a path, and its cells at the middles of its steps, unwrapped."""
+        velocity, cell = divmod(end, self.ring.count)
+        cells = [cell]
+        while (change := back[step, velocity, cell]) != _NEVER:
+            velocity, step = velocity + int(change), step - 1
+            moved = velocity - self.fastest
+            cells.append(cells[-1] - moved)
+            cell = (cell - moved) % self.ring.count
+        return step, np.array(cells[::-1], np.float64)
+
+    def _path(self, evidence: Floats32, start: int, first: int, steps: Floats, worth: float, motion: Motion) -> _Path:
+        """A path frame by frame, with what is known of where the source is."""
+        begin = first * self.frames
+        frames = np.arange(begin, min(len(evidence), begin + len(steps) * self.frames))
+        middles = begin + self.frames * (np.arange(len(steps)) + 0.5) - 0.5
+        cells = np.interp(frames, middles, steps)
+        said = evidence[frames, self.ring.whole(cells)].astype(np.float64)
+        speaking = speech(np.exp(said), self.hop)
+        rows = slice(start + begin, start + begin + len(frames))
+        own = self.ring.density(cells, EXPLAINED) * speaking[:, None]
+        shares = self.weights[rows] * own / (CLUTTER + self.explained[rows] + own)
+        total = shares.sum(axis=1)
+        apart = (shares * self.ring.apart(cells)).sum(axis=1) / np.maximum(total, 1e-12)
+        precision = total * self.new**2 / ERROR**2
+        degrees, velocity, variance = _smoothed(cells * self.ring.step, apart, precision, motion, self.hop)
+        cells = degrees / self.ring.step
+        if not self.ring.closed:
+            cells = np.clip(cells, 0, self.ring.count - 1)
+        said = evidence[frames, self.ring.whole(cells)].astype(np.float64)
+        return _Path(rows.start, cells, worth, variance, velocity, speech(np.exp(said), self.hop), np.exp(said))
+
+    def track(self, path: _Path) -> Trajectory:
+        exists = 1 / (1 + math.exp(-min(path.worth, 50.0)))
+        moments = []
+        for number, cell in enumerate(path.cells.tolist()):
+            direction, ahead = self.ring.direction(cell)
+            state = State(direction, math.radians(path.velocity[number]) * ahead, path.variance[number])
+            said, speaks = float(path.evidence[number]), float(path.speaking[number])
+            moments.append(Track(0, float(self.times[path.first + number]), state, exists, speaks * exists, said))
+        return moments
+
+
+def _smoothed(
+    way: Floats, apart: Floats, precision: Floats, motion: Motion, seconds: float
+) -> tuple[Floats, Floats, Floats]:
+    """Angle and velocity, in degrees, and their covariance in radians, from how far off a way frames are.
+
+    Shape: (T,), (T,), (T,) -> (T,), (T,), (T, 2, 2)
+    """
+    step, noise = motion.after(seconds)
+    noise = noise * math.degrees(1) ** 2
+    seen = way + apart
+    state, covariance = np.array([way[0], 0.0]), np.diag([ERROR**2, motion.speed**2])
+    filtered, predicted = [], []
+    for number, (value, weight) in enumerate(zip(seen.tolist(), precision.tolist(), strict=True)):
+        if number:
+            state, covariance = step @ state, step @ covariance @ step.T + noise
+        predicted.append((state, covariance))
+        if weight > 1e-9:
+            gain = covariance[:, 0] / (covariance[0, 0] + 1 / weight)
+            state = state + gain * (value - state[0])
+            covariance = covariance - np.outer(gain, covariance[0])
+        filtered.append((state, covariance))
+    states, covariances = [filtered[-1][0]], [filtered[-1][1]]
+    for (state, covariance), (ahead, spread) in zip(filtered[-2::-1], predicted[:0:-1], strict=True):
+        back = covariance @ step.T @ np.linalg.inv(spread)
+        states.append(state + back @ (states[-1] - ahead))
+        covariances.append(covariance + back @ (covariances[-1] - spread) @ back.T)
+    every = np.array(states[::-1])
+    return every[:, 0], every[:, 1], np.array(covariances[::-1]) / math.degrees(1) ** 2
+
+
+def _numbered(tracks: Sequence[Trajectory]) -> list[Trajectory]:
+    """With ids from 1."""
+    return [[dataclasses.replace(one, id=id) for one in track] for id, track in enumerate(tracks, 1)]
