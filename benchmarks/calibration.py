@@ -25,13 +25,13 @@ from qkgcc.arrays import Geometry, array
 from qkgcc.audio.recording import open_audio
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import write_whole
+from qkgcc.dsp.warp import warped
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.scenes.render import render
 from qkgcc.lab.scenes.scenes import Scene, Source
 from qkgcc.selfcal.moments import measure_moments
 from qkgcc.selfcal.observability import rigid_motions
 from qkgcc.selfcal.refine import Refined, refine
-from qkgcc.sync.alignment import warped
 from qkgcc.sync.synchronise import synchronise
 
 RATE = 16000

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from benchmarks.timing import interleaved, ratio, write
-from qkgcc.lab.rooms.engines import responses
 from qkgcc.lab.rooms.rooms import count_images, response_length
 from qkgcc.lab.scenes import paper
+from qkgcc.lab.scenes.engines import responses
 from qkgcc.lab.scenes.scenes import Scene, Source
 
 REQUIRED = {0.2: 1.0, 0.6: 8.0, 1.0: 30.0}

@@ -22,9 +22,10 @@ from qkgcc.audio.recording import Recording, open_audio
 from qkgcc.cli import app
 from qkgcc.core.errors import InputError
 from qkgcc.doctor import diagnose
+from qkgcc.dsp.warp import warped
 from qkgcc.selfcal.moments import measure_moments
 from qkgcc.selfcal.refine import Moments, Refined, _Fit, refine
-from qkgcc.sync.alignment import warped, write_aligned
+from qkgcc.sync.alignment import write_aligned
 from qkgcc.sync.clock_fit import fit_clock
 from qkgcc.sync.synchronise import Clock, synchronise
 

@@ -26,9 +26,9 @@ from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.corpora.packing import build
 from qkgcc.lab.rooms.decay import energy_decay, measured_t60
 from qkgcc.lab.rooms.degradations import Degradations
-from qkgcc.lab.rooms.engines import responses
 from qkgcc.lab.scenes import paper
 from qkgcc.lab.scenes.catalog import lookup
+from qkgcc.lab.scenes.engines import responses
 from qkgcc.lab.scenes.frames import Sources, paper_frames
 from qkgcc.lab.scenes.recordings import Recordings, encoded
 from qkgcc.lab.scenes.render import Rendered, delay_at, render

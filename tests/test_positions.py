@@ -21,8 +21,8 @@ from qkgcc.arrays.steering import near_delays
 from qkgcc.arrays.trilateration import closed_form, described, fit_position
 from qkgcc.cli import app
 from qkgcc.core.errors import InputError
+from qkgcc.dsp.warp import warped
 from qkgcc.lab.study.array_scoring import errors, space_distances
-from qkgcc.sync.alignment import warped
 
 pytestmark = pytest.mark.numeric
 

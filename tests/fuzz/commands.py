@@ -187,7 +187,7 @@ _LONG = (
     "qkgcc.lab.corpora.download.download",
     "qkgcc.lab.corpora.packing.build",
     "qkgcc.lab.scenes.render.render",
-    "qkgcc.lab.rooms.engines.responses",
+    "qkgcc.lab.scenes.engines.responses",
 )
 
 

@@ -24,7 +24,7 @@ from qkgcc.core.checks import check_array, check_callback, check_speed, given
 from qkgcc.core.constants import SPEED_OF_SOUND
 from qkgcc.core.errors import InputError, counted
 from qkgcc.dsp.long_lags import Excerpt, Floats, Line, Track, consensus, track
-from qkgcc.sync.alignment import warped
+from qkgcc.dsp.warp import warped
 from qkgcc.sync.clock_fit import AGREE, Clock, fit_clock
 from qkgcc.sync.edges import ALIKE, LIKE, first_to_arrive, track_edges
 

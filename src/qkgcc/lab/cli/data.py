@@ -151,7 +151,7 @@ def benchmark(
     from qkgcc.lab.corpora.banks import Bank
     from qkgcc.lab.frozen import array_benchmark, array_rendering, general_benchmark, rendering
     from qkgcc.lab.frozen.benchmark import NAMES, T60S, Benchmark
-    from qkgcc.lab.rooms.engines import best_engine, check_engine
+    from qkgcc.lab.scenes.engines import best_engine, check_engine
 
     chosen = engine or best_engine()
     check_engine(chosen)

@@ -83,7 +83,7 @@ def reproduce(
     except ImportError:
         raise MissingExtraError("the paper's tables need torch: pip install 'qkgcc[train]'") from None
     from qkgcc.lab.corpora.banks import Bank
-    from qkgcc.lab.rooms.engines import ENGINES
+    from qkgcc.lab.scenes.engines import ENGINES
     from qkgcc.nets.devices import checked_device
 
     if engine not in (None, *ENGINES):
@@ -126,7 +126,7 @@ def reproduce(
 
 def _compare_general(shop: "Workshop", data: Path | None) -> None:
     """The models for any pair beside the others, on every set whose frames are at hand."""
-    from qkgcc.lab.rooms.engines import best_engine
+    from qkgcc.lab.scenes.engines import best_engine
     from qkgcc.lab.study import general
     from qkgcc.network.registry import WEIGHTS
 

@@ -83,8 +83,8 @@ def simulate(
     * `qkgcc simulate --seed 0 --show 7 --plot scene.png`
     """
     from qkgcc.lab.corpora.banks import Bank
-    from qkgcc.lab.rooms.engines import best_engine, check_engine
     from qkgcc.lab.scenes.catalog import Catalog
+    from qkgcc.lab.scenes.engines import best_engine, check_engine
     from qkgcc.plots import check_plotting
 
     if show is not None:
@@ -114,7 +114,7 @@ def _scene(distribution: Distribution, seed: int, index: int, catalog: "Catalog"
 
 
 def _draw(scene: "Scene", plot: Path, engine: str, title: str) -> None:
-    from qkgcc.lab.rooms.engines import responses
+    from qkgcc.lab.scenes.engines import responses
     from qkgcc.plots import plot_scene
 
     plot_scene(scene, responses(scene, engine)[0][0], plot, title=title)

@@ -24,10 +24,10 @@ from qkgcc.core.constants import SPEED_OF_SOUND
 from qkgcc.core.errors import InputError
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.rooms.draws import stream, uniform
-from qkgcc.lab.rooms.engines import best_engine, responses
 from qkgcc.lab.rooms.mixing import add_white_noise, convolve
 from qkgcc.lab.rooms.rooms import response_length, sabine
 from qkgcc.lab.scenes import paper
+from qkgcc.lab.scenes.engines import best_engine, responses
 from qkgcc.lab.scenes.scenes import Scene, Source
 
 NAMES = ("paper-test", "paper-music", "paper-noise")

@@ -21,8 +21,8 @@ from qkgcc.lab.frozen.array_benchmark import ArrayBenchmark
 from qkgcc.lab.frozen.benchmark import FRAMES, SNRS, T60S, Benchmark, check_sources
 from qkgcc.lab.frozen.fingerprints import check, sha256
 from qkgcc.lab.frozen.general_benchmark import GeneralBenchmark, check_signals, chunks
-from qkgcc.lab.rooms.engines import check_engine
 from qkgcc.lab.scenes import paper
+from qkgcc.lab.scenes.engines import check_engine
 
 CACHE_VARIABLE = "QKGCC_CACHE"
 

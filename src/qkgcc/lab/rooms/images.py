@@ -42,7 +42,7 @@ def from_histogram(histogram: Any, samples: int, sample_rate: int) -> Any:
     """
     xp = array_namespace(histogram)
     length = histogram.shape[-1] // OVERSAMPLING
-    shape = xp.asarray(_shape(length, sample_rate), device=device(histogram))
+    shape = xp.asarray(band_shape(length, sample_rate), device=device(histogram))
     if is_numpy_array(histogram):
         spectrum = scipy.fft.rfft(histogram)[..., : length // 2 + 1] * shape
         return scipy.fft.irfft(spectrum, n=length)[..., :samples]
@@ -52,7 +52,7 @@ def from_histogram(histogram: Any, samples: int, sample_rate: int) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _shape(length: int, sample_rate: int) -> npt.NDArray[np.complex128]:
+def band_shape(length: int, sample_rate: int) -> npt.NDArray[np.complex128]:
     """High-pass and fade over spline, and the shift of one cell. Shape: (length / 2 + 1,)."""
     bins = np.arange(length // 2 + 1)
     spline = np.sinc(bins / (OVERSAMPLING * length)) ** TAPS

@@ -25,8 +25,9 @@ import numpy.typing as npt
 import scipy.fft
 
 from qkgcc.core.errors import InputError
-from qkgcc.lab.rooms import degradations, engines, noise
+from qkgcc.lab.rooms import degradations, noise
 from qkgcc.lab.rooms.mixing import convolve, level_of_convolved
+from qkgcc.lab.scenes import engines
 from qkgcc.lab.scenes.catalog import Lookup, Whole
 from qkgcc.lab.scenes.scenes import Scene, Source
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from qkgcc.core.constants import SPEED_OF_SOUND
-from qkgcc.lab.rooms.images import OVERSAMPLING, TAPS, _shape, transform_length
+from qkgcc.lab.rooms.images import OVERSAMPLING, TAPS, band_shape, transform_length
 from qkgcc.lab.scenes.general_sources import SAMPLE_RATE
 from qkgcc.lab.scenes.sources import SECONDS
 
@@ -61,7 +61,7 @@ def direct_sound(signals: Tensor, first: Floats, last: Floats, microphones: Floa
     samples = signals.shape[-1]
     length = transform_length(samples, SAMPLE_RATE)
     # Over the spline, one cell early: the four cells that an image at cell + f is spread over begin with `cell`.
-    shape = torch.as_tensor(_shape(length, SAMPLE_RATE), dtype=torch.complex64, device=signals.device)
+    shape = torch.as_tensor(band_shape(length, SAMPLE_RATE), dtype=torch.complex64, device=signals.device)
     spectra = torch.fft.rfft(signals, n=length) * shape
     fine = torch.fft.irfft(spectra, n=OVERSAMPLING * length) * OVERSAMPLING
     way = _Way(first, last, microphones, signals.device)

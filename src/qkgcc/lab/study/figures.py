@@ -14,7 +14,7 @@ from qkgcc.core.files import write_whole
 from qkgcc.lab.frozen.benchmark import FRAMES, SNRS, T60S, Benchmark
 from qkgcc.lab.frozen.rendering import load_cell
 from qkgcc.lab.provenance import commit
-from qkgcc.lab.rooms.engines import best_engine
+from qkgcc.lab.scenes.engines import best_engine
 from qkgcc.lab.study import catalog, general_report, kept, results
 from qkgcc.lab.study.interpretability import analyse
 from qkgcc.lab.study.report import curve

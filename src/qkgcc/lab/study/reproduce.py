@@ -20,7 +20,7 @@ from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.frozen import rendering
 from qkgcc.lab.frozen.benchmark import SNRS, T60S, Benchmark
 from qkgcc.lab.provenance import commit
-from qkgcc.lab.rooms.engines import best_engine
+from qkgcc.lab.scenes.engines import best_engine
 from qkgcc.lab.study import catalog, evaluation, kept, results
 from qkgcc.lab.training import config as configs
 from qkgcc.lab.training.data import PairSet
