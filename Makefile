@@ -20,7 +20,7 @@ test-all: test-light test-processors test-kill test-coverage ## what takes longe
 	$(MAKE) fuzz SECONDS=60
 
 test-coverage: $(VENV)/.test ## every line of the package is run, or nearly
-	$(BIN)/pytest -n 2 --cov --cov-report=term
+	$(BIN)/pytest -n 2 -m "" --cov --cov-report=term
 
 test-light: $(LIGHT)/.installed ## what a user without torch can reach, in an environment of the light install and pytest
 	$(LIGHT)/bin/pytest tests --pyargs qkgcc --doctest-ignore-import-errors --at-least 1500

@@ -388,7 +388,11 @@ def slice_frames(slice_of_paper_test: tuple[Bank, list[int]]) -> tuple[np.ndarra
     return np.concatenate(frames), np.concatenate(delays)
 
 
-@pytest.mark.parametrize("path", OF_THE_PAPER, ids=lambda path: path.stem)
+SLOW = ("ngcc-1", "ngcc-2")  # 5 s each, and the same network as ngcc-0
+OF_THE_PAPER_MARKED = [pytest.param(one, marks=[pytest.mark.slow] * (one.stem in SLOW)) for one in OF_THE_PAPER]
+
+
+@pytest.mark.parametrize("path", OF_THE_PAPER_MARKED, ids=lambda path: path.stem)
 def test_a_kept_checkpoint_beats_gcc_phat_on_a_slice_of_the_benchmark(
     path: Path, slice_frames: tuple[np.ndarray, np.ndarray]
 ) -> None:

@@ -560,6 +560,7 @@ def test_the_network_is_one_graph_with_the_same_gradients(options: SteeredOption
 
 
 # Inductor warns that it leaves the spectrum, which is complex, to torch, and that torch.jit, which it uses, is old.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.skipif(
     os.environ.get("ATEN_CPU_CAPABILITY") == "avx2",

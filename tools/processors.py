@@ -19,7 +19,17 @@ PROCESSORS = {
 }
 """OpenBLAS has nothing as plain as the rest; AMD's Zen is a third way that it adds in."""
 ARM_PACKAGES = ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross", "qemu-user"]
-NUMERIC = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-m", "numeric", "--ignore=tests/test_aarch64.py"]
+NUMERIC = [
+    sys.executable,
+    "-m",
+    "pytest",
+    "-q",
+    "-n",
+    "2",
+    "-m",
+    "numeric and not slow",
+    "--ignore=tests/test_aarch64.py",
+]
 ARM = [sys.executable, "-m", "pytest", "-q", "-m", "numeric", "tests/test_aarch64.py"]
 IN_USE = """
 import ctypes
