@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.timing import write
-from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.delay import metrics
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.study.framesets import RATE, FrameSet

@@ -30,7 +30,7 @@ from qkgcc.arrays import Geometry, array, maps
 from qkgcc.arrays.directions import DirectionEstimator
 from qkgcc.arrays.grids import unit_vectors
 from qkgcc.arrays.stream import DirectionFrames, DirectionStream, frames_csv
-from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.frozen.array_benchmark import ArrayBenchmark
 from qkgcc.lab.scenes.render import render

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.timing import machine, write
 from qkgcc import DelayEstimator
-from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.dsp import rumble
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.study import estimators

@@ -20,7 +20,7 @@ from rich.progress import track
 
 from benchmarks.timing import machine, write
 from qkgcc import DelayEstimator
-from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.scenes.render import render
 from qkgcc.lab.scenes.scenes import Scene, Source

@@ -24,7 +24,7 @@ from qkgcc.arrays.evidence import FRAME, RATE
 from qkgcc.arrays.wavefronts import arrivals, sphere
 from qkgcc.arrays.wiring import WIDEST, WiringCheck, same_shape
 from qkgcc.audio.recording import framed, open_audio
-from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.doctor import diagnose
 from qkgcc.doctor.order import misfit
 from qkgcc.lab.corpora.banks import Bank

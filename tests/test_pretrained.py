@@ -10,7 +10,7 @@ import pytest
 from scipy.signal import lfilter
 
 from qkgcc import DelayEstimator, samples
-from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.network import files
 from qkgcc.network.card import DIGEST_KEY
 from qkgcc.network.registry import DEFAULT, PRETRAINED, WEIGHTS, pretrained

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qkgcc import InputError
-from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.dsp.gcc import delays
 from qkgcc.lab.scenes.array_scenes import (
     BLOCKS,

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from qkgcc import DelayEstimator, InputError
 from qkgcc.cli import app
-from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.network import files
 from qkgcc.network.steering import steering_matrix
 from qkgcc.pairs.calibration import KEY, Calibration, Context, Curves

@@ -4,7 +4,7 @@ import os
 import signal
 from types import FrameType
 
-from qkgcc.core.constants import INTERRUPTED
+from qkgcc.core.interrupts import INTERRUPTED
 
 
 def main() -> None:

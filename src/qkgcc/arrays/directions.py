@@ -63,8 +63,8 @@ from qkgcc.core.checks import (
     check_threads,
     given,
 )
-from qkgcc.core.constants import SPEED_OF_SOUND
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.network.registry import ARRAY_DEFAULT, CLASSICAL
 from qkgcc.tracks.motion import Motion
 from qkgcc.tracks.paths import find_tracks

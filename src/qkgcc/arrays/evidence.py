@@ -36,7 +36,6 @@ from qkgcc.audio.recording import (
     Framer,
     Recording,
     Resampler,
-    Samples,
     as_floats,
     check_long_enough,
     check_rate,
@@ -54,8 +53,8 @@ from qkgcc.core.checks import (
     check_speed,
     check_threads,
 )
-from qkgcc.core.constants import SPEED_OF_SOUND
 from qkgcc.core.errors import InputError, counted
+from qkgcc.core.types import SPEED_OF_SOUND, Bools, Floats, Floats32, Indices, Samples
 from qkgcc.delay.estimator import NOTABLE, load_network
 from qkgcc.dsp import gcc
 from qkgcc.network.registry import ARRAY_DEFAULT, CLASSICAL
@@ -83,10 +82,6 @@ MOST_PAIRS = 2016
 _FINER = 4  # lags in a sample, of a correlation: a cubic through its samples alone would miss its peaks
 _CURVES = 1 << 24  # numbers of the curves that are answered at once
 _BATCH = 1 << 21  # numbers of the spectra that PHAT works on at once
-
-Floats = npt.NDArray[np.float64]
-Floats32 = npt.NDArray[np.float32]
-Bools = npt.NDArray[np.bool_]
 
 
 class ArrayFrames(NamedTuple):
@@ -354,7 +349,7 @@ class ArrayEvidence:
                 curves[:, self._starts[number] : self._starts[number + 1]] = answer
         return curves
 
-    def _asked(self, frames: Samples, numbers: npt.NDArray[np.intp]) -> Iterator[Floats32]:
+    def _asked(self, frames: Samples, numbers: Indices) -> Iterator[Floats32]:
         """Log-posteriors by the network. Shape: (T, M, n) -> (T, L) of each pair"""
         network = self._network
         assert network is not None
@@ -370,7 +365,7 @@ class ArrayEvidence:
             spare = (len(widest) - len(self.lags[number])) // 2
             yield _log_softmax(logits[:, place, spare : spare + len(self.lags[number])])
 
-    def _correlated(self, frames: Samples, numbers: npt.NDArray[np.intp]) -> Iterator[Floats32]:
+    def _correlated(self, frames: Samples, numbers: Indices) -> Iterator[Floats32]:
         """Correlations, or log-posteriors made of them. Shape: (T, M, n) -> (T, L) of each pair"""
         band = (0.0, self.sample_rate / 2) if self.sample_rate < self.rate else None
         centred = frames - frames.mean(axis=-1, keepdims=True)  # a constant would be a source of its own, at delay 0

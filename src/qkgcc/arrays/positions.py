@@ -47,8 +47,8 @@ from qkgcc.core.checks import (
     check_speed,
     check_threads,
 )
-from qkgcc.core.constants import SPEED_OF_SOUND
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.network.registry import ARRAY_DEFAULT, CLASSICAL
 
 FRAME = 0.128

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from qkgcc.arrays.geometry import Geometry
-from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND
 
 Floats = npt.NDArray[np.float64]
 Pairs = Sequence[tuple[int, int]]

@@ -16,24 +16,21 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from qkgcc.arrays.ambiguity import IN_SPACE, Ambiguity
 from qkgcc.arrays.directions import DirectionEstimator, followed
 from qkgcc.arrays.evidence import ArrayFrames
 from qkgcc.arrays.grids import angle_between, azimuth_elevation, unit_vectors
 from qkgcc.arrays.maps import FrameMaps
-from qkgcc.audio.recording import Samples
 from qkgcc.core.checks import check_flag, check_name, given
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Floats, Samples
 from qkgcc.delay.result import cell, rounded
 from qkgcc.tracks.segments import ANGLES, Angles
 from qkgcc.tracks.tracker import Track
 
 RECENT = 0.5
 """Seconds over which what frames say is averaged for the direction of now: older ones count less and less."""
-
-Floats = npt.NDArray[np.float64]
 
 
 class DirectionFrames(NamedTuple):

@@ -21,8 +21,8 @@ import numpy.typing as npt
 from qkgcc.arrays.geometry import Geometry
 from qkgcc.arrays.position_result import Position
 from qkgcc.arrays.steering import Pairs
-from qkgcc.core.constants import SPEED_OF_SOUND
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import SPEED_OF_SOUND
 
 LEAST = 0.005
 """Metres that differences of ways are uncertain by at least."""

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from qkgcc.core.errors import InputError, counted
+from qkgcc.core.types import Floats32
 
 FORMATS = ("u8", "s16le", "s24le", "s32le", "f32le", "f64le")
 """Unsigned, signed or float samples of so many bits, the lowest byte first; the names are those of ffmpeg."""
@@ -25,7 +25,7 @@ def sample_bytes(format: str) -> int:
     return int(format[1:].removesuffix("le")) // 8
 
 
-def decoded(data: bytes, format: str, channels: int) -> npt.NDArray[np.float32]:
+def decoded(data: bytes, format: str, channels: int) -> Floats32:
     """Interleaved samples at full scale 1, to the bit as they come out of a WAV file. Shape: (channels, n)
 
     >>> decoded(b"\\x00\\x40\\x00\\x80", "s16le", 2).tolist()
@@ -46,7 +46,7 @@ def decoded(data: bytes, format: str, channels: int) -> npt.NDArray[np.float32]:
         return np.ascontiguousarray(samples.astype(np.float32).reshape(-1, channels).T)
 
 
-def blocks(source: BinaryIO, format: str, channels: int, size: int) -> Iterator[npt.NDArray[np.float32]]:
+def blocks(source: BinaryIO, format: str, channels: int, size: int) -> Iterator[Floats32]:
     """Blocks of `size` samples as soon as they are there, however the bytes come; the last may be shorter.
 
     Shape: (channels, size) each

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from qkgcc.audio.soundfiles import BLOCK_SECONDS, SoundFile
 from qkgcc.core.checks import as_numpy, check_indices, check_number, given, plain
 from qkgcc.core.errors import InputError, counted
+from qkgcc.core.types import Samples
 
 _BATCH_SAMPLES = 1 << 18
 _FILTER = 160  # samples of the lower rate that soxr's filter reaches to either side (measured: 1e-15 is left)
@@ -28,8 +29,6 @@ _LONGEST = 1e9  # seconds into a recording
 LARGEST = 1e12
 """Of a sample. Full scale is 1, and 32-bit numbers that nobody has scaled are 2e9: what is larger was never sound, and
 its squares and sums may overflow."""
-
-Samples: TypeAlias = npt.NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)

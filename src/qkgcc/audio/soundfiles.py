@@ -15,13 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import numpy as np
-import numpy.typing as npt
-
 from qkgcc.audio.truncation import missing_bytes, set_true_length
 from qkgcc.core.errors import InputError, counted
 from qkgcc.core.files import broken_link, shown
 from qkgcc.core.interrupts import interrupts_wait
+from qkgcc.core.types import Floats32
 
 BLOCK_SECONDS = 10
 LARGEST_STREAM = 4_000_000_000
@@ -58,7 +56,7 @@ class SoundFile:
         self.samples = int(info.frames)
         self._block_length = max(1, min(BLOCK_SECONDS * self.sample_rate, _BLOCK_SAMPLES // self.channels))
 
-    def blocks(self, first: int, last: int) -> Iterator[npt.NDArray[np.float32]]:
+    def blocks(self, first: int, last: int) -> Iterator[Floats32]:
         """The samples from `first` up to `last`, as blocks of shape (channels, n)."""
         import soundfile
 

@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 
 from qkgcc.cli import array, calibrate, demo, doctor, estimate, evaluate, explain, listen, locate, methods
-from qkgcc.core.constants import INTERRUPTED
 from qkgcc.core.errors import InputError, MissingExtraError
+from qkgcc.core.interrupts import INTERRUPTED
 from qkgcc.lab.cli import data, export, reproduce, simulate, train
 
 app = typer.Typer(

@@ -31,10 +31,11 @@ from qkgcc.cli.tables import console
 from qkgcc.core.errors import InputError, counted
 from qkgcc.core.files import shown
 from qkgcc.core.interrupts import stop_requests
+from qkgcc.core.types import Floats32
 from qkgcc.delay.estimator import DelayEstimator
 from qkgcc.delay.result import DelayEstimate
 from qkgcc.delay.stream import DelayStream
-from qkgcc.live.capture import Block32, Replay, SoundCard, Source, devices
+from qkgcc.live.capture import Replay, SoundCard, Source, devices
 from qkgcc.live.session import A, Session
 
 
@@ -75,7 +76,7 @@ class _NamedDelays:
         self.notices: dict[str, str] = {}  # its warnings are about the whole, and said at the end
         self.last: DelayEstimate | None = None
 
-    def push(self, block: Block32) -> DelayEstimate:
+    def push(self, block: Floats32) -> DelayEstimate:
         return self._named(self._stream.push(block))
 
     def flush(self) -> DelayEstimate:

@@ -18,8 +18,9 @@ from rich.text import Text
 from qkgcc.arrays.stream import DirectionFrames, speaking
 from qkgcc.cli.tables import bar, number
 from qkgcc.core.errors import counted
+from qkgcc.core.types import Floats
 from qkgcc.delay.result import DelayEstimate
-from qkgcc.live.session import A, Floats, Session
+from qkgcc.live.session import A, Session
 from qkgcc.tracks.tracker import Track
 
 OFTEN, SELDOM = 0.05, 0.15

@@ -8,8 +8,8 @@ import typer
 
 from qkgcc.audio.recording import Recording
 from qkgcc.core.checks import check_speed
-from qkgcc.core.constants import SPEED_OF_SOUND
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import SPEED_OF_SOUND
 
 Spacing = Annotated[
     float | None,

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Floats
 
 _MOST_INDICES = 10_000  # more were never channels: a recording was given in their place
 
@@ -170,7 +170,7 @@ def check_threads(threads: int) -> int:
     return check_count("threads", threads, 1, 1024)
 
 
-def check_array(what: str, value: Any, expected: str) -> npt.NDArray[np.float64]:
+def check_array(what: str, value: Any, expected: str) -> Floats:
     """Numbers of any shape, as an array."""
     values = as_numpy(value)
     try:

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+INTERRUPTED = 130
+"""Exit code of a command that was interrupted."""
+
 
 @contextmanager
 def interrupts_wait() -> Iterator[None]:

@@ -40,9 +40,9 @@ from qkgcc.core.checks import (
     check_threads,
     given,
 )
-from qkgcc.core.constants import SPEED_OF_SOUND
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import broken_link, check_file, exists, is_folder
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.delay.result import DelayEstimate, DelaySummary, Explanation
 from qkgcc.dsp import gcc
 from qkgcc.dsp.peaks import INTERPOLATIONS

@@ -10,8 +10,8 @@ in `answered`. RMSE is pooled over frames, not averaged over cells.
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.core.constants import SPEED_OF_SOUND
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import SPEED_OF_SOUND
 
 Floats = npt.NDArray[np.float64]
 

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.audio.recording import Samples, as_floats, check_rate, check_samples, read_block
+from qkgcc.audio.recording import as_floats, check_rate, check_samples, read_block
 from qkgcc.core.checks import check_number, given
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Samples
 from qkgcc.delay.estimator import DelayEstimator
 from qkgcc.delay.result import DelayEstimate
 from qkgcc.pairs.evidence import Judged

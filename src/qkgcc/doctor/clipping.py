@@ -7,9 +7,9 @@ thousandth of its range than in the twenty thousandths before it; upper and lowe
 import numpy as np
 
 from qkgcc.audio.recording import Recording
+from qkgcc.core.types import Floats
 from qkgcc.doctor.findings import Finding, each
 from qkgcc.doctor.survey import Survey
-from qkgcc.dsp.long_lags import Floats
 
 SHARE = 0.0004
 """Of the samples, at both ceilings. Clean: 0.00013 at most (3 samples of a short piece); must be found: 0.001."""

@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from qkgcc.core.types import Floats
 from qkgcc.doctor.findings import Finding, named
 from qkgcc.doctor.survey import decibels
-from qkgcc.dsp.long_lags import Excerpt, Floats
+from qkgcc.dsp.long_lags import Excerpt
 
 COPY = -30.0
 """dB: what one channel leaves unexplained of the other. Clean: -20 at least (a head, anechoic, straight on); a 16 bit

@@ -9,8 +9,8 @@ from qkgcc.arrays import Geometry, array
 from qkgcc.arrays.evidence import check_microphones
 from qkgcc.audio.recording import TWO_FILES, Recording, as_recording, check_rate
 from qkgcc.core.checks import check_choice, check_spacing, check_speed
-from qkgcc.core.constants import SPEED_OF_SOUND
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import SPEED_OF_SOUND, Floats
 from qkgcc.delay.estimator import DEFAULT_FRAME
 from qkgcc.doctor.clipping import clipped_share, clipping
 from qkgcc.doctor.copies import identical_channels
@@ -36,7 +36,7 @@ from qkgcc.doctor.wiring import (
     wrong_order,
     wrong_side,
 )
-from qkgcc.dsp.long_lags import Excerpt, Floats
+from qkgcc.dsp.long_lags import Excerpt
 
 NOT_CHECKED = (
     "Order of the microphones not checked: too few clear delays. Let one person talk near to them, from several places."

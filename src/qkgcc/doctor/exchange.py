@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 import scipy.ndimage
 
-from qkgcc.dsp.long_lags import Excerpt, Floats, phat
+from qkgcc.core.types import Floats, Floats32
+from qkgcc.dsp.long_lags import Excerpt, phat
 
 BETTER, OFTEN = 1.08, 0.75
 """Times the sum of the given order, and share of the blocks, that an exchange needs. Right orders in simulated rooms
@@ -30,7 +30,7 @@ _POINTS = 40_000  # of the grid
 _FINE = 0.03  # metres between the points of the second look
 _MICROPHONES = 10
 
-Places = npt.NDArray[np.float64]
+Places = Floats
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class _Heard:
             largest.append(float(self._sum(sharp, near).max()))
         return np.array(largest)
 
-    def _sum(self, curves: npt.NDArray[np.float32], away: Floats) -> npt.NDArray[np.float32]:
+    def _sum(self, curves: Floats32, away: Floats) -> Floats32:
         """Shape: (P, lags), (N, M) samples -> (N,)"""
         total = np.zeros(len(away), np.float32)
         for curve, (i, j) in zip(curves, self._pairs, strict=True):

@@ -12,9 +12,10 @@ from itertools import pairwise
 import numpy as np
 import scipy.fft
 
+from qkgcc.core.types import Floats
 from qkgcc.doctor.findings import Finding
 from qkgcc.doctor.survey import SILENCE, decibels
-from qkgcc.dsp.long_lags import Excerpt, Floats
+from qkgcc.dsp.long_lags import Excerpt
 
 MISMATCH = 5.0
 """dB that all eight must reach. Clean: 3.1 at most where the bands agree; 8 dB of gain: 5 in 95 % of 2 s pieces."""

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.fft
 
+from qkgcc.core.types import Floats
 from qkgcc.doctor.findings import Finding, each
 from qkgcc.doctor.survey import decibels
-from qkgcc.dsp.long_lags import Excerpt, Floats
+from qkgcc.dsp.long_lags import Excerpt
 
 PROMINENCE = 15.0
 """dB that a line stands out of the floor around it. With twelve made-up mains frequencies from 45 to 80 Hz, none of 364

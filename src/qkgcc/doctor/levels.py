@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from qkgcc.core.types import Floats
 from qkgcc.doctor.findings import Finding, each, named
 from qkgcc.doctor.survey import SILENCE, Survey, decibels
-from qkgcc.dsp.long_lags import Floats
 
 DEAD = 50.0
 """dB below the loudest channel. Clean: 11 at most (behind a head)."""

@@ -19,7 +19,8 @@ import numpy as np
 
 from qkgcc.arrays import Geometry
 from qkgcc.arrays.wavefronts import arrivals, sphere
-from qkgcc.dsp.long_lags import Floats, Track
+from qkgcc.core.types import Floats
+from qkgcc.dsp.long_lags import Track
 
 MISFIT = (16e-6, 0.03)
 """RMS error of the given order from which another is preferred: seconds, and a share of the time across the array.

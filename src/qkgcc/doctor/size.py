@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from qkgcc.arrays import Geometry
+from qkgcc.core.types import Floats
 from qkgcc.doctor.findings import Finding
 from qkgcc.doctor.order import MISFIT, WIDE, Order, arrival_times, misfit
-from qkgcc.dsp.long_lags import Floats, Track
+from qkgcc.dsp.long_lags import Track
 
 TOO_SMALL, TOO_LARGE = 1.3, 0.75
 """Slowness of the plane waves, in that of sound: 1 for microphones in space, and at most 1 for flat arrays."""

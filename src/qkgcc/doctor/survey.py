@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.audio.recording import Recording, Samples, framed, resampled
-from qkgcc.dsp.long_lags import Excerpt, Floats
+from qkgcc.audio.recording import Recording, framed, resampled
+from qkgcc.core.types import Bools, Floats, Samples
+from qkgcc.dsp.long_lags import Excerpt
 
 FRAME = 0.05
 """Seconds of a frame whose power is kept."""
@@ -44,11 +45,11 @@ class Survey:
         rms: Floats = np.sqrt(self.power.mean(axis=0))
         return rms
 
-    def loud(self, channels: list[int]) -> npt.NDArray[np.bool_]:
+    def loud(self, channels: list[int]) -> Bools:
         """(T,) frames within 10 dB of the loud ones (the 95th percentile), every channel counting the same."""
         mean = self.power[:, channels].mean(axis=0)
         joint = (self.power[:, channels] / np.where(mean > 0, mean, 1)).mean(axis=1)
-        loud: npt.NDArray[np.bool_] = joint >= max(0.1 * float(np.quantile(joint, 0.95)), np.finfo(float).tiny)
+        loud: Bools = joint >= max(0.1 * float(np.quantile(joint, 0.95)), np.finfo(float).tiny)
         return loud
 
 

@@ -5,11 +5,12 @@ import numpy as np
 from qkgcc.arrays.evidence import FRAME
 from qkgcc.arrays.wiring import Miswiring, WiringCheck
 from qkgcc.audio.recording import framed
+from qkgcc.core.types import Floats
 from qkgcc.doctor.exchange import Exchange
 from qkgcc.doctor.findings import Finding, named
 from qkgcc.doctor.order import Order
 from qkgcc.doctor.setup import Setup
-from qkgcc.dsp.long_lags import Excerpt, Floats, Track
+from qkgcc.dsp.long_lags import Excerpt, Track
 from qkgcc.pairs.evidence import SILENCE
 
 INVERTED = (-0.16, -2.5)

@@ -9,9 +9,9 @@ walks like that for half a minute (a source that creeps at a constant rate all t
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from qkgcc.dsp.long_lags import Floats, Line, Track
+from qkgcc.core.types import Bools, Floats
+from qkgcc.dsp.long_lags import Line, Track
 
 DRIFT = 14e-6
 """Seconds per second. Must be found: 20e-6 over 30 s."""
@@ -90,9 +90,9 @@ def _refined(times: Floats, delays: Floats, slope: float) -> float:
     return slope
 
 
-def _agreeing(apart: Floats, change: Floats, slope: float) -> npt.NDArray[np.bool_]:
+def _agreeing(apart: Floats, change: Floats, slope: float) -> Bools:
     """Which of the pairs of delays agree on a slope."""
-    agreeing: npt.NDArray[np.bool_] = np.abs(change - slope * apart) <= _WIDTH + _BLUR * abs(slope)
+    agreeing: Bools = np.abs(change - slope * apart) <= _WIDTH + _BLUR * abs(slope)
     return agreeing
 
 

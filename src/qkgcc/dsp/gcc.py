@@ -34,6 +34,7 @@ import scipy.fft
 from array_api_compat import device
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Bools, Floats
 from qkgcc.dsp.namespaces import namespace
 from qkgcc.dsp.peaks import INTERPOLATIONS, find_peak
 
@@ -318,7 +319,7 @@ def _sum(xp: Any, x: Array) -> Array:
 
 
 @lru_cache(maxsize=32)
-def _hann(n: int) -> npt.NDArray[np.float64]:
+def _hann(n: int) -> Floats:
     return 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(n) / n)
 
 
@@ -328,7 +329,7 @@ def _hann_of(n: int, kind: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 @lru_cache(maxsize=32)
-def _band_mask(bins: int, band: tuple[float, float] | None, sample_rate: float | None) -> npt.NDArray[np.bool_] | None:
+def _band_mask(bins: int, band: tuple[float, float] | None, sample_rate: float | None) -> Bools | None:
     """Which bins count; None: all of them."""
     if band is None:
         return None

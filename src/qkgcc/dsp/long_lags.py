@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.fft
 
-Floats = npt.NDArray[np.float64]
+from qkgcc.core.types import Bools, Floats, Floats32
 
 BAND = (100.0, 7200.0)
 """Hz that count."""
@@ -38,7 +38,7 @@ class Excerpt:
     start: float
     """Seconds from the beginning of the recording."""
     rate: int
-    samples: npt.NDArray[np.float32]
+    samples: Floats32
     """(M, n), without the constant offset."""
 
     @property
@@ -70,7 +70,7 @@ class Track:
     """(B, 2) seconds, positive = first channel later."""
     heights: Floats
     """(B, 2) in multiples of the noise."""
-    clear: npt.NDArray[np.bool_]
+    clear: Bools
     """(B, 2) high enough and without a rival."""
 
 
@@ -189,7 +189,7 @@ def _peak(heights: Floats) -> tuple[float, float, float]:
     return place, float(heights[best]), float(rest.max())
 
 
-def consensus(times: Floats, lags: Floats, weight: Floats, tolerance: float) -> tuple[Line, npt.NDArray[np.bool_]]:
+def consensus(times: Floats, lags: Floats, weight: Floats, tolerance: float) -> tuple[Line, Bools]:
     """The line through most of the points, and which these are; flat where that serves as well."""
     candidates = [(float(lag), 0.0) for lag in lags]
     for i in range(len(times)):

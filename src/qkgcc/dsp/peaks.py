@@ -18,6 +18,7 @@ import numpy.typing as npt
 from array_api_compat import device
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Floats, Indices
 from qkgcc.dsp.namespaces import namespace
 
 INTERPOLATIONS = ("band-limited", "parabolic", "none")
@@ -88,7 +89,7 @@ def _neighbours(xp: Any, values: Any, middle: Any, reach: int) -> Any:
 
 
 @lru_cache(maxsize=8)
-def _offsets(reach: int) -> npt.NDArray[np.intp]:
+def _offsets(reach: int) -> Indices:
     return np.arange(-reach, reach + 1)
 
 
@@ -98,7 +99,7 @@ def _sinc_kernel_of(reach: int, kind: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 @lru_cache(maxsize=4)
-def _sinc_kernel(reach: int) -> npt.NDArray[np.float64]:
+def _sinc_kernel(reach: int) -> Floats:
     """Columns evaluate the correlation at -1 ... 1 in steps of 1 / _STEPS from its samples at -reach ... reach."""
     fine = np.arange(-_STEPS, _STEPS + 1) / _STEPS
     distance = fine[None, :] - np.arange(-reach, reach + 1)[:, None]

@@ -19,19 +19,17 @@ What it gives, and how the numbers were chosen, on validation scenes: benchmarks
 
 import math
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.fft
+
+from qkgcc.core.types import Bools, Floats, Samples
 
 HIGHEST = 280.0
 """Hz: the first harmonics of 50 and 60 Hz, below most of a voice."""
 DROWNS = 3.0
 ALONE = 100_000.0
 _TOGETHER = 8  # frames: more would not stay in the cache
-
-Frames = npt.NDArray[np.floating[Any]]
 
 
 def count(length: int, sample_rate: float, highest: float = HIGHEST) -> int:
@@ -44,7 +42,7 @@ def count(length: int, sample_rate: float, highest: float = HIGHEST) -> int:
 
 
 @lru_cache(maxsize=8)
-def fade(length: int) -> npt.NDArray[np.float64]:
+def fade(length: int) -> Floats:
     """In and out, a Hann window, by which a frame is judged.
 
     >>> fade(4).round(3).tolist()
@@ -53,8 +51,8 @@ def fade(length: int) -> npt.NDArray[np.float64]:
     return np.square(np.sin(np.pi * (np.arange(length) + 0.5) / length))
 
 
-def without_rumble(frames: Frames, sample_rate: float, *, highest: float = HIGHEST, drowns: float = DROWNS) -> Frames:
-    """Frames, of which those that are drowned have lost their rumble, in all channels. Shape: (batch, M, n) -> same
+def without_rumble(frames: Samples, sample_rate: float, *, highest: float = HIGHEST, drowns: float = DROWNS) -> Samples:
+    """Samples, of which those that are drowned have lost their rumble, in all channels. Shape: (batch, M, n) -> same
 
     A constant offset is none, and stays.
     """
@@ -72,7 +70,7 @@ def without_rumble(frames: Frames, sample_rate: float, *, highest: float = HIGHE
     return cleared
 
 
-def _drowned(frames: Frames, lowest: int, drowns: float) -> npt.NDArray[np.bool_]:
+def _drowned(frames: Samples, lowest: int, drowns: float) -> Bools:
     """Whether frames are. Shape: (batch, M, n) -> (batch,)"""
     around = frames - frames.mean(axis=-1, keepdims=True, dtype=np.float64).astype(frames.dtype)
     cosines = scipy.fft.dct(around * fade(frames.shape[-1]).astype(frames.dtype), norm="ortho")

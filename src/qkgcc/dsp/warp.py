@@ -6,9 +6,8 @@ A windowed sinc reads them. Drifts are parts in a million, so nothing has to be 
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
-from qkgcc.audio.recording import Samples
+from qkgcc.core.types import Floats, Samples
 
 TAPS = 64
 """Samples that the sinc looks at; what is left out is below -90 dB up to 0.9 of half the rate."""
@@ -45,7 +44,7 @@ def warped(samples: Samples, step: float, first: float, count: int) -> Samples:
 
 
 @lru_cache(maxsize=1)
-def _sinc() -> npt.NDArray[np.float64]:
+def _sinc() -> Floats:
     """Weights of the samples around a place, for each phase. Shape: (phases + 1, taps)"""
     phase = np.arange(_PHASES + 1)[:, None] / _PHASES
     away = np.arange(TAPS) - (TAPS // 2 - 1) - phase

@@ -20,10 +20,10 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from qkgcc.audio.recording import check_rate, open_audio
 from qkgcc.core.errors import InputError, MissingExtraError, counted
+from qkgcc.core.types import Floats32
 
 BLOCK = 0.01
 """Seconds: what an answer waits for at most, after the last sample that it needs."""
@@ -32,11 +32,9 @@ ROOM = 5.0
 GONE = 3.0
 """Seconds without a block after which a sound card is taken to be gone."""
 
-Block32 = npt.NDArray[np.float32]
-
 
 class Block(NamedTuple):
-    samples: Block32
+    samples: Floats32
     """(channels, n)"""
     at: float
     """When its last sample was heard, by `time.monotonic()`."""
@@ -60,7 +58,7 @@ class Inbox:
         self.overflows = 0
         """Times that the sound card had lost samples; it does not say how many."""
 
-    def put(self, samples: Block32, at: float, *, wait: bool = False) -> None:
+    def put(self, samples: Floats32, at: float, *, wait: bool = False) -> None:
         """Args:
         wait: for room, if there is none. Otherwise the block is lost.
         """
@@ -288,9 +286,9 @@ class Replay(Source):
         finally:
             self.inbox.end()
 
-    def _cut(self) -> Iterator[Block32]:
+    def _cut(self) -> Iterator[Floats32]:
         """The recording in blocks of one size, the last perhaps shorter."""
-        rest: Block32 = np.empty((self.channels, 0), np.float32)
+        rest: Floats32 = np.empty((self.channels, 0), np.float32)
         for part in self._recording.blocks():
             rest = np.concatenate([rest, part.astype(np.float32, copy=False)], axis=1)
             whole = rest.shape[1] // self.block * self.block

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import MARK, shown
+from qkgcc.core.types import Floats32
 
 SUFFIXES = (".wav", ".flac")
 
@@ -23,11 +23,9 @@ _HEADER = 104  # bytes before the samples of a WAV file
 _FLOATS = bytes.fromhex("0300000000001000800000aa00389b71")  # the name of float samples, where a format is extensible
 _LARGEST = _IN_DS64 = 0xFFFFFFFF  # of a WAV file; a length that RF64 says elsewhere
 
-Block32 = npt.NDArray[np.float32]
-
 
 class _File(Protocol):
-    def write(self, block: Block32) -> None: ...
+    def write(self, block: Floats32) -> None: ...
     def close(self) -> None: ...
 
 
@@ -58,7 +56,7 @@ class Recorder:
     def seconds(self) -> float:
         return self.samples / self.sample_rate
 
-    def write(self, block: Block32) -> None:
+    def write(self, block: Floats32) -> None:
         """Shape: (channels, n)"""
         if self._file is None:
             return
@@ -90,7 +88,7 @@ class WavFile:
         self._file = path.open("wb", buffering=0)
         self._say()
 
-    def write(self, block: Block32) -> None:
+    def write(self, block: Floats32) -> None:
         data = np.ascontiguousarray(block.T, "<f4").tobytes()
         done = 0
         while done < len(data):  # a disk that is nearly full takes a part, and then refuses
@@ -140,7 +138,7 @@ class _Flac:
         self._file: Any = soundfile.SoundFile(str(path), "w", sample_rate, channels, subtype="PCM_24", format="FLAC")
         self._samples, self._bytes, self._said, self._failed = 0, 0, 0, False
 
-    def write(self, block: Block32) -> None:
+    def write(self, block: Floats32) -> None:
         self._failed = True
         self._file.write(block.T)
         self._file.flush()

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from qkgcc.audio.recording import LARGEST
-from qkgcc.live.capture import Block32, Source
+from qkgcc.core.types import Floats, Floats32
+from qkgcc.live.capture import Source
 from qkgcc.live.recorder import Recorder
 
 BEHIND = 0.5
@@ -28,8 +28,6 @@ METER = 0.1
 
 _TICK = 0.05  # seconds that nothing comes, after which a view is drawn anyway, and a request to stop is seen
 _ZEROS = 1.0  # seconds of silence that are made at once
-
-Floats = npt.NDArray[np.float64]
 
 
 class Answer(Protocol):
@@ -59,7 +57,7 @@ class Analysis(Protocol[A_co]):
     def notices(self) -> Mapping[str, str]:
         """What is to be said by now, a sentence for each thing that it is about; each is said once."""
 
-    def push(self, block: Block32) -> A_co:
+    def push(self, block: Floats32) -> A_co:
         """The frames that are complete with this block, perhaps none. Shape: (picked channels, n)"""
 
     def flush(self) -> A_co:
@@ -202,7 +200,7 @@ class Session(Generic[A]):
             self._hear(block.samples, block.at)
         return bool(self._waiting) or (blocks is not None and self.samples != self._last)
 
-    def _hear(self, samples: Block32, at: float | None) -> None:
+    def _hear(self, samples: Floats32, at: float | None) -> None:
         left = samples.shape[1] if self._last is None else min(samples.shape[1], self._last - self.samples)
         if not left:
             return
@@ -247,7 +245,7 @@ class Session(Generic[A]):
 class _Waiting(NamedTuple):
     """A block that is heard and not answered yet."""
 
-    samples: Block32
+    samples: Floats32
     """(picked channels, n)"""
     at: float | None
     """See `Block`; None: it was lost."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.dsp import gcc
 from qkgcc.dsp.peaks import find_peak
 from qkgcc.pairs.confidence import (

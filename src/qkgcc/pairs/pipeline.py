@@ -12,9 +12,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from qkgcc.audio.recording import Framer, Resampler, Samples
+from qkgcc.audio.recording import Framer, Resampler
+from qkgcc.core.types import Floats, Samples
 from qkgcc.pairs.decoding import Decoded
 from qkgcc.pairs.evidence import Evidence, Judged, Method, judge
 from qkgcc.pairs.neural import Network
@@ -152,6 +152,6 @@ class Pipeline:
         return [Judged.joined(done) if done else self.none for done in finished]
 
 
-def centres(method: Method, hop: int, first: int, last: int, start: float) -> npt.NDArray[np.float64]:
+def centres(method: Method, hop: int, first: int, last: int, start: float) -> Floats:
     """Of the frames from `first` to before `last`, in seconds; the first sample is at `start`."""
     return start + (np.arange(first, last) * hop + method.frame / 2) / method.sample_rate

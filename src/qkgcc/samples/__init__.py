@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from qkgcc.core.checks import given
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Floats
 
 NAMES = ("talkers-2ch", "talkers-4ch")
 
@@ -38,7 +39,7 @@ def truth(name: str) -> dict[str, Any]:
     return content
 
 
-def truth_at(times: ArrayLike, name: str) -> NDArray[np.float64]:
+def truth_at(times: ArrayLike, name: str) -> Floats:
     """True delay in samples between channels 0 and 1 at the given times in seconds, NaN where nobody speaks.
 
     Shape: the shape of `times`.

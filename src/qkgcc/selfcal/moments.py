@@ -12,7 +12,7 @@ from qkgcc.arrays.geometry import Floats, Geometry
 from qkgcc.arrays.presets import array
 from qkgcc.audio.recording import Framer, Recording, as_recording
 from qkgcc.core.checks import check_callback, check_method, check_number, check_speed
-from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.delay.estimator import NOTABLE, DelayEstimator
 from qkgcc.network.registry import CLASSICAL
 from qkgcc.pairs.evidence import SILENCE

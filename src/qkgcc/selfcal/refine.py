@@ -23,8 +23,8 @@ from qkgcc.arrays.geometry import HIGHEST, Geometry
 from qkgcc.arrays.presets import array
 from qkgcc.arrays.wavefronts import across, arrivals, derivatives, nearest_wavefronts
 from qkgcc.core.checks import check_flag, check_number, check_speed, given
-from qkgcc.core.constants import SPEED_OF_SOUND
 from qkgcc.core.errors import InputError, counted
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.selfcal.observability import LIMIT, Unsolved, rigid_motions, undetermined, unsolved
 
 Floats = npt.NDArray[np.float64]

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.audio.recording import Recording, Samples, resampled
+from qkgcc.audio.recording import Recording, resampled
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import make_folder, shown, write_whole
+from qkgcc.core.types import Samples
 from qkgcc.dsp.warp import TAPS, warped
 from qkgcc.live.recorder import WavFile
 from qkgcc.sync.synchronise import Synchronisation

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.core.types import Bools, Floats
 from qkgcc.dsp.drift import measure_drift, modal_slope
-from qkgcc.dsp.long_lags import Floats, Line, Track, consensus
+from qkgcc.dsp.long_lags import Line, Track, consensus
 
 AGREE = 2e-4
 """Seconds within which claps have to agree on a line."""
@@ -78,7 +79,7 @@ class Clock:
         return Line(self.offset, self.drift or 0.0)
 
 
-def fit_clock(times: Floats, delays: Floats, clear: npt.NDArray[np.bool_], heights: Floats, rate: int) -> Clock | None:
+def fit_clock(times: Floats, delays: Floats, clear: Bools, heights: Floats, rate: int) -> Clock | None:
     """Fit a line to the clear delays; None where few do not agree on any. Shape: (n,) each"""
     peaks = heights >= _WEAK
     t, d = times[clear], delays[clear]
@@ -107,7 +108,7 @@ def fit_clock(times: Floats, delays: Floats, clear: npt.NDArray[np.bool_], heigh
     return _lines(t, d, *_parallel(t, d, line.slope if steep is None else steep), rate)
 
 
-def _seconds(times: Floats, peaks: npt.NDArray[np.bool_]) -> bool:
+def _seconds(times: Floats, peaks: Bools) -> bool:
     return bool(peaks.sum() >= _STAYING and np.ptp(times[peaks]) >= 2 * _SHORTEST)
 
 

@@ -9,10 +9,10 @@ added up: reflections that have not arrived yet have no part in them.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import scipy.fft
 
-from qkgcc.dsp.long_lags import Excerpt, Floats, Line, Track, phat
+from qkgcc.core.types import Floats, Floats32
+from qkgcc.dsp.long_lags import Excerpt, Line, Track, phat
 
 LIKE = 0.6
 """Correlation of two beginnings from which they are one sound; unlike ones have up to 0.55."""
@@ -121,7 +121,7 @@ def _edge(samples: Floats, rate: int, begin: float, end: float) -> int | None:
     return low + start * hop
 
 
-def _filtered(samples: npt.NDArray[np.float32], rate: int) -> Floats:
+def _filtered(samples: Floats32, rate: int) -> Floats:
     size = scipy.fft.next_fast_len(len(samples), real=True)
     spectrum = scipy.fft.rfft(samples, size)
     frequencies = np.fft.rfftfreq(size, 1 / rate)

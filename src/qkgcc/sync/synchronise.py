@@ -16,14 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import scipy.fft
 
 from qkgcc.audio.recording import Recording, as_recording, resampled
 from qkgcc.core.checks import check_array, check_callback, check_speed, given
-from qkgcc.core.constants import SPEED_OF_SOUND
 from qkgcc.core.errors import InputError, counted
-from qkgcc.dsp.long_lags import Excerpt, Floats, Line, Track, consensus, track
+from qkgcc.core.types import SPEED_OF_SOUND, Floats, Floats32
+from qkgcc.dsp.long_lags import Excerpt, Line, Track, consensus, track
 from qkgcc.dsp.warp import warped
 from qkgcc.sync.clock_fit import AGREE, Clock, fit_clock
 from qkgcc.sync.edges import ALIKE, LIKE, first_to_arrive, track_edges
@@ -146,7 +145,7 @@ def synchronise(
     return Synchronisation(recorders[0].sample_rate, tuple(clocks), None if distances is None else tuple(distances))
 
 
-def _mono(recording: Recording, rate: int) -> npt.NDArray[np.float32]:
+def _mono(recording: Recording, rate: int) -> Floats32:
     """The first channel that is not silent, at another rate and without a constant offset. Shape: (n,)"""
     parts = [part.astype(np.float32) for part in resampled(recording.blocks(), recording.sample_rate, rate)]
     samples = np.concatenate(parts, axis=1)
@@ -156,7 +155,7 @@ def _mono(recording: Recording, rate: int) -> npt.NDArray[np.float32]:
     raise InputError(f"{recording.name} is silent: there is nothing to find in the others")
 
 
-def _envelope(samples: npt.NDArray[np.float32], rate: int) -> Floats:
+def _envelope(samples: Floats32, rate: int) -> Floats:
     """How much each band gets louder, every 10 ms, in units of its standard deviation. Shape: (n,) -> (4, T)"""
     hop = round(_HOP * rate)
     size = 2 * hop
@@ -210,7 +209,7 @@ def _coarse(first: Floats, other: Floats) -> list[Line]:
     return lines
 
 
-def _measure(first: npt.NDArray[np.float32], other: npt.NDArray[np.float32], rate: int, coarse: Line) -> Clock | None:
+def _measure(first: Floats32, other: Floats32, rate: int, coarse: Line) -> Clock | None:
     """None: nothing is clear around that line."""
     line = coarse
     fit: Clock | None = None
@@ -323,7 +322,7 @@ def _upright(followed: Track) -> int:
     return int(np.argmax((followed.heights * followed.clear).sum(axis=0)))
 
 
-def _onsets(samples: npt.NDArray[np.float32], rate: int) -> Floats:
+def _onsets(samples: Floats32, rate: int) -> Floats:
     """Seconds at which the power rises most, a block apart from each other. Shape: (n,) -> (up to 240,)"""
     hop = round(_HOP * rate)
     count = len(samples) // hop
@@ -342,7 +341,7 @@ def _onsets(samples: npt.NDArray[np.float32], rate: int) -> Floats:
     return np.sort(np.array(found, dtype=np.float64)) * _HOP + _HOP
 
 
-def _cut(samples: npt.NDArray[np.float32], begin: int, end: int) -> npt.NDArray[np.float32]:
+def _cut(samples: Floats32, begin: int, end: int) -> Floats32:
     """Zeros where there is nothing."""
     low, high = max(0, begin), min(len(samples), end)
     return np.pad(samples[low:high], (low - begin, end - high)) if high > low else np.zeros(end - begin, np.float32)

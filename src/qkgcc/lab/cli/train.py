@@ -8,9 +8,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn, Time
 from rich.table import Table
 
 from qkgcc.cli.tables import console, progress_bar, text_column
-from qkgcc.core.constants import INTERRUPTED
 from qkgcc.core.errors import MissingExtraError
-from qkgcc.core.interrupts import stop_requests
+from qkgcc.core.interrupts import INTERRUPTED, stop_requests
 
 
 def train(

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from array_api_compat import array_namespace, device, to_device
 
-from qkgcc.core.constants import SPEED_OF_SOUND
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.rooms.draws import stream, uniform
 from qkgcc.lab.rooms.mixing import add_white_noise, convolve

@@ -19,8 +19,8 @@ from typing import Any
 
 from array_api_compat import array_namespace, device
 
-from qkgcc.core.constants import SPEED_OF_SOUND
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.lab.rooms.draws import normal, stream
 
 NOISES = ("independent", "diffuse")

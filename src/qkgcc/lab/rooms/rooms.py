@@ -10,8 +10,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.core.constants import SPEED_OF_SOUND
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import SPEED_OF_SOUND
 
 
 def sabine(t60: float, room: npt.ArrayLike, speed_of_sound: float = SPEED_OF_SOUND) -> tuple[float, int]:

@@ -18,7 +18,7 @@ import scipy.fft
 import torch
 from torch import Tensor
 
-from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.lab.rooms import noise
 from qkgcc.lab.rooms.mixing import convolve
 from qkgcc.lab.rooms.rooms import response_lengths, sabine_many

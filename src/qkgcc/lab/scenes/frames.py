@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.rooms.mixing import add_white_noise, heard_frames, level_of_convolved
 from qkgcc.lab.rooms.rooms import response_lengths, sabine_many

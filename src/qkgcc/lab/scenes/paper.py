@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.lab.rooms import noise
 from qkgcc.lab.rooms.degradations import frozen
 from qkgcc.lab.rooms.draws import stream, uniform

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.core.constants import SPEED_OF_SOUND
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.lab.rooms.degradations import Degradations, frozen
 from qkgcc.lab.rooms.noise import NOISES
 from qkgcc.lab.rooms.rooms import sabine, sabine_t60

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from qkgcc.core.constants import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.lab.rooms.images import OVERSAMPLING, TAPS, band_shape, transform_length
 from qkgcc.lab.scenes.general_sources import SAMPLE_RATE
 from qkgcc.lab.scenes.sources import SECONDS

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.core.constants import SPEED_OF_SOUND
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.dsp import gcc
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.frozen.benchmark import FRAMES, Benchmark

@@ -26,8 +26,8 @@ import scipy.optimize
 from qkgcc.arrays import DirectionEstimator, Geometry, PositionEstimator
 from qkgcc.arrays.context import CONTEXT
 from qkgcc.arrays.positions import BEYOND
-from qkgcc.core.constants import SPEED_OF_SOUND
 from qkgcc.core.errors import InputError, MissingExtraError
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.network.registry import ARRAY_DEFAULT, CLASSICAL, WEIGHTS
 
 Floats = npt.NDArray[np.float64]
