@@ -198,7 +198,7 @@ def main() -> None:
 
 
 def save(rows: list[dict[str, Any]]) -> None:
-    """Best designs first, law by law; in short in docs/steered.md, too."""
+    """Best designs first, law by law; in short in docs/reports/steered.md, too."""
     rows.sort(key=lambda one: (one["law"], one["epochs"], one["loss"]))
     notes = [
         f"General: {BASES['general']}. Large: {BASES['large']}. Taught: the same, by `general-teacher`. "
@@ -209,7 +209,7 @@ def save(rows: list[dict[str, Any]]) -> None:
     formats = {"MMAC": ".1f", "loss": ".4f"}
     command = "python -m benchmarks.designs"
     write("designs", "Designs of the steered network", command, list(rows[0]), rows, notes, formats=formats)
-    into_document("designs", in_short(rows), "steered.md")
+    into_document("designs", in_short(rows), "reports/steered.md")
 
 
 def in_short(rows: list[dict[str, Any]]) -> str:

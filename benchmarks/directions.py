@@ -5,7 +5,7 @@
     python -m benchmarks.directions --bank banks/test-clean          # and confidence in rooms of these voices
     python -m benchmarks.directions --bank banks/dev-clean --trials  # other rules, in rooms of voices for that
     python -m benchmarks.directions --bank banks/test-clean --elevations  # how high talkers are heard, and nothing else
-    python -m benchmarks.directions --bank banks/test-clean --example walk  # walk.wav, for a picture of docs/tracks.md
+    python -m benchmarks.directions --bank banks/test-clean --example walk  # for docs/guide/tracks.md
 
 How they compare with other methods, on frozen scenes and real recordings: `qkgcc reproduce arrays`.
 """
@@ -48,7 +48,7 @@ NEAR = 10.0
 T60 = (0.2, 0.6, 0.8, 1.0)
 SECONDS = 6
 EXAMPLE = 27
-"""Scene of array-test that docs/tracks.md shows."""
+"""Scene of array-test that docs/guide/tracks.md shows."""
 RISING = ("respeaker4", "circular:6:0.05", "tetrahedral:0.1")
 """Of the table of elevations."""
 

@@ -4,8 +4,8 @@
 
 From samples to a delay, for 0.5 m between the microphones: levels, transforms, network, decoding. All methods take
 turns, round by round, on the same frames. What they cost is compared with a textbook's GCC-PHAT. The accuracy beside it
-is not measured here: it is that of the stored results on all of `paper-test` (docs/results.md, docs/general.md), within
-10 cm. A second table has what was asked, and what was aimed at: start, memory and download are measured in the same run
+is not measured here: it is that of the stored results on all of `paper-test` (docs/reports), within 10 cm. A
+second table has what was asked, and what was aimed at: start, memory and download are measured in the same run
 (`benchmarks.footprint`, whose own table is written, too).
 """
 
@@ -233,7 +233,7 @@ def main() -> None:
         folding_in_torch(lines),
         "",
         f"`{PGCC}`: its weights are too large to be kept here. Time does not depend on them; the accuracy beside it is "
-        "the stored one of the networks that were trained (docs/results.md).",
+        "the stored one of the networks that were trained (docs/reports/results.md).",
     ]
     three = dict.fromkeys(("ms a frame", OF_MANY), ".3f")
     one = dict.fromkeys((TIMES, RIGHT, *(f"{label} / this" for label in _REFERENCES)), ".1f")

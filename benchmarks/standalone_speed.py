@@ -2,7 +2,7 @@
 
     python -m benchmarks.standalone_speed
 
-One thread. Writes two tables: the networks, with a textbook's GCC-PHAT of the same frames (docs/onnx.md has it, too),
+One thread. Writes two tables: the networks, with a textbook's GCC-PHAT of the same frames (also in docs/guide/onnx.md),
 and transforms alone.
 """
 
@@ -162,7 +162,7 @@ def conclusion_of_transforms(rows: list[dict[str, Any]]) -> str:
         "as two products with small matrices and a turn in between (512 = 16 x 32), which is also nearer to the exact "
         "spectrum"
     )
-    link = "([standalone_transform.md](../benchmarks/results/standalone_transform.md))."
+    link = "([standalone_transform.md](../../benchmarks/results/standalone_transform.md))."
     return "\n".join([*textwrap.wrap(said, 120), link])
 
 
@@ -199,12 +199,12 @@ def main() -> None:
         title = "The pretrained networks: by this package, and as ONNX"
         write("standalone_speed", title, COMMAND, list(rows[0]), rows, notes, formats=FORMATS)
         said = f"{lines_of_table((RESULTS / 'standalone_speed.md').read_text())}\n{conclusion(rows)}"
-        into_document("speed", said, "onnx.md")
+        into_document("speed", said, "guide/onnx.md")
         rows = transforms(Path(folder))
         notes = [f"Medians, one thread, opset {OPSET}. The error is relative to the spectrum's RMS."]
         title = "Fourier transforms in ONNX"
         write("standalone_transform", title, COMMAND, list(rows[0]), rows, notes, formats=FORMATS)
-        into_document("transform", conclusion_of_transforms(rows), "onnx.md")
+        into_document("transform", conclusion_of_transforms(rows), "guide/onnx.md")
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ def test_the_textbooks_method_finds_the_delay() -> None:
 
 def test_the_document_says_of_speed_what_its_table_says() -> None:
     rows = json.loads((RESULTS / "standalone_speed.json").read_text())["rows"]
-    document = (RESULTS.parents[1] / "docs" / "onnx.md").read_text()
+    document = (RESULTS.parents[1] / "docs" / "guide" / "onnx.md").read_text()
     assert standalone_speed.conclusion(rows) in document
     slower = [{**row, f"times {standalone_speed.PACKAGE}": 9.0} for row in rows]
     assert "takes 9.0 to 9.0 times as long" in standalone_speed.conclusion(slower)
@@ -157,7 +157,7 @@ def test_the_document_says_of_speed_what_its_table_says() -> None:
 
 def test_the_document_says_of_transforms_what_their_table_says() -> None:
     rows = json.loads((RESULTS / "standalone_transform.json").read_text())["rows"]
-    document = (RESULTS.parents[1] / "docs" / "onnx.md").read_text()
+    document = (RESULTS.parents[1] / "docs" / "guide" / "onnx.md").read_text()
     assert standalone_speed.conclusion_of_transforms(rows) in document
     slow = [row | {"times two small products": 5.0} if row["as"] == "the operator DFT" else row for row in rows]
     assert "to 5.0 times as long" in standalone_speed.conclusion_of_transforms(slow)
@@ -165,4 +165,4 @@ def test_the_document_says_of_transforms_what_their_table_says() -> None:
 
 def test_the_designs_that_were_tried_stand_in_the_document() -> None:
     rows = [timing.figures(row) for row in json.loads((RESULTS / "designs.json").read_text())["rows"]]
-    assert designs.in_short(rows) in (RESULTS.parents[1] / "docs" / "steered.md").read_text()
+    assert designs.in_short(rows) in (RESULTS.parents[1] / "docs" / "reports" / "steered.md").read_text()

@@ -222,7 +222,7 @@ def test_real_frames_have_the_logits_of_the_unfolded_network(name: str, compiled
 
 
 def test_the_documented_module_has_the_weights_of_the_runtime() -> None:
-    text = (Path(__file__).parents[1] / "docs" / "inference.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[1] / "docs" / "reports" / "inference.md").read_text(encoding="utf-8")
     (example,) = (part for part in text.split("```python\n") if "checkpoint.load" in part)
     frames = speech(2048, 1024)[:3]
     names: dict[str, Any] = {"torch": torch, "frames": frames}

@@ -383,7 +383,7 @@ main()
 
 
 def test_the_documented_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (Path(__file__).parents[1] / "docs" / "onnx.md").read_text()
+    text = (Path(__file__).parents[1] / "docs" / "guide" / "onnx.md").read_text()
     (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     standalone.export(*files.read(pretrained("general")), tmp_path / "model.onnx")
     sound = np.random.default_rng(0).standard_normal(8005)

@@ -183,7 +183,7 @@ class TestAsAMethod:
             np.testing.assert_array_equal(np.isnan(logits).all(axis=1), [False, True])
 
     def test_a_lower_rate_may_be_resampled_up(self, files: tuple[Path, Path]) -> None:
-        """Frames as right as those of the package, which leaves the empty bins out: what docs/onnx.md says."""
+        """Frames as right as those of the package, which leaves the empty bins out: what docs/guide/onnx.md says."""
         recording = open_audio(samples.path("talkers-2ch"))
         low, up = (Resampler(*rates) for rates in ((16000, 8000), (8000, 16000)))
         at_8k = np.concatenate([low.push(recording.read()), low.flush()], axis=1)

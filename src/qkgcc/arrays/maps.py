@@ -8,7 +8,7 @@ direction's delays, and
 A mean, and not a sum: pairs share microphones, so their errors are not independent, and how sure a frame is does not
 grow with their number. Distributions of frames are then *summed*, not multiplied: in a moment of a conversation one
 talker prevails, and the sum is a histogram of who did. Frames count by how sure they are, (1 - entropy / its
-largest)^2; by how loud they are makes nothing better (docs/arrays.md has what was tried).
+largest)^2; by how loud they are makes nothing better (docs/guide/arrays.md has what was tried).
 
 On a line, what rooms throw back makes a ridge of every talker, from its angle towards broadside: there, peaks are those
 of the talkers whose ridges make the histogram (`arrays.reflections`).
@@ -85,8 +85,9 @@ def probability(share: float, others: float, fitted: tuple[float, float] = CALIB
     """That a source is within `NEAR` degrees of a peak with a share, from what no other peak explains.
 
     c = share / (1 - others) says too little: a peak with a third of it is right in 9 of 10 cases. 1 / (1 + (a / c)^b)
-    was fitted to the blocks of 1 s of 96 simulated rooms (two arrays, one to three talkers; docs/arrays.md); that of
-    lines to those of 56 rooms with three lines (one and two talkers, as in `benchmarks.lines`).
+    was fitted to the blocks of 1 s of 96 simulated rooms (two arrays, one to three talkers;
+    docs/guide/arrays.md); that of lines to those of 56 rooms with three lines (one and two talkers, as in
+    `benchmarks.lines`).
 
     >>> [round(probability(share, 0.2), 2) for share in (0.05, 0.1, 0.2, 0.5)]
     [0.32, 0.66, 0.89, 0.98]

@@ -80,7 +80,7 @@ def probability(said: float, reached: float, *, further: bool = False, spare: in
     `said` is the mean over the pairs of log(p / uniform + 1) - log 2 at its delays: 0 where they say nothing. `reached`
     is how high their curves are there against their own peaks: low where a few pairs speak loudly and the others of
     somewhere else, as of places that are nobody's. The logistic function of their logarithms was fitted to the blocks
-    of 1 s of 120 simulated rooms, six microphones in each and one to three talkers (docs/places.md).
+    of 1 s of 120 simulated rooms, six microphones in each and one to three talkers (docs/guide/places.md).
 
     Args:
         further: whether it was found in what others had left, up to the first that was nobody's.

@@ -13,7 +13,7 @@ Before the network (`qkgcc.nets.export`) stands what NumPy does for this package
   overflow has NaN for all: it is not silence, and no answer.
 - Windows, and their spectra. ``n = N2 n1 + n2`` and ``k = k1 + N1 k2`` make a transform of length N = N1 N2 a product
   with a matrix of N1 columns, a turn of each number, and a product with one of N2 columns (Cooley and Tukey). The
-  operator DFT takes longer (benchmarks/results/standalone_transform.md), and GPUs in browsers have none (docs/onnx.md).
+  operator DFT takes longer (benchmarks/results/standalone_transform.md), and GPUs in browsers have none.
 - Steering. The delays are `step` apart, as the network's convolutions along them want it, and so are the spare ones
   that are added at both ends. Of what is given, only the middle between the first and the last delay and their number
   count: a graph cannot refuse uneven ones. The tables of cosines and sines are those of delays around 0, and the

@@ -23,7 +23,7 @@ from qkgcc.pairs.decoding import Decoded
 TAPER = 0.03
 """Share of a frame that fades in and out, half of it at each end. Where a frame is cut, both channels have an edge at
 the same place: an event at delay 0 with all frequencies, which PHAT lets count as much as all else. What it is worth is
-in docs/general.md: `phat` against `gcc-phat`."""
+in docs/reports/general.md: `phat` against `gcc-phat`."""
 
 SURE = 0.45
 """Confidence of an impossible delay from which on it is said to be the true one (benchmarks/spacing.py)."""

@@ -36,7 +36,7 @@ def export(
 
     Levels, windows, Fourier transforms and steering are inside: raw samples at the network's rate are all it takes, in
     any language that has an ONNX runtime. The metadata say the sample rate, the delays, their unit and their sign
-    (positive: channel 0 hears the source later). docs/onnx.md has programs for Python and JavaScript.
+    (positive: channel 0 hears the source later). docs/guide/onnx.md has programs for Python and JavaScript.
 
     Those of the pretrained networks come with the package; others, and those with frozen delays, need onnx to be made:
     pip install 'qkgcc[export]'.

@@ -1,4 +1,4 @@
-"""What was asked of the networks for any pair, what was aimed at, and what they reach: a table of `docs/general.md`."""
+"""Requirements of the networks for any pair, and what they reach: a table of `docs/reports/general.md`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `results/general.json` comes to, as tables for `docs/general.md` (written by `qkgcc.lab.study.report`)."""
+"""Tables for `docs/reports/general.md` from `results/general.json`; `qkgcc.lab.study.report` writes them."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from qkgcc.core.errors import InputError
 from qkgcc.core.files import write_whole
 from qkgcc.lab.study import array_report, array_tracks, arrays, catalog, general_asked, general_report, results
 
-FILES = ("README.md", "docs/results.md", "docs/general.md", "docs/array-test.md")
+FILES = ("README.md", "docs/reports/results.md", "docs/reports/general.md", "docs/reports/array-test.md")
 _HIGH = 3000.0  # Hz: where a coherence that falls from the lowest frequencies on no longer makes the correlation
 _MARKED = re.compile(r"(<!-- (?P<what>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
