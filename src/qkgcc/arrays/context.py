@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from qkgcc.arrays.grids import STEP, Grid, Indices
 from qkgcc.arrays.maps import NEAR, RESERVE, SEPARATION, FrameMaps
+from qkgcc.dsp.peaks import vertex
 from qkgcc.tracks.reflections import ridges, sharpened
 
 CONTEXT = 2.0
@@ -197,9 +198,8 @@ class _Frames:
         if sides.max() == len(top):
             return float(cell), float(rates[rate])
         below, above = added[rate, sides]
-        bend = 2 * added[rate, cell] - below - above
-        offset = np.clip((above - below) / (2 * bend), -0.5, 0.5) if bend > 0 else 0.0
-        return cell + float(offset), float(rates[rate])
+        offset = float(np.clip(vertex(below, added[rate, cell], above), -0.5, 0.5))
+        return cell + offset, float(rates[rate])
 
     def shares(self, line: tuple[float, float]) -> tuple[float, float]:
         """What is said within `NEAR` degrees of a line: of all in the block, and of all around it."""

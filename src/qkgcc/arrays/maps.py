@@ -33,6 +33,7 @@ import scipy.sparse
 from qkgcc.arrays.evidence import ArrayEvidence, ArrayFrames
 from qkgcc.arrays.grids import RISE, STEP, Grid, angle_between, azimuth_elevation, unit_vectors
 from qkgcc.arrays.steering import Steering
+from qkgcc.dsp.peaks import vertex
 from qkgcc.tracks.reflections import sharpened, unfolded
 
 KAPPA = 16.0
@@ -273,9 +274,7 @@ class MapSum:
         histogram = maps.posterior and grid.kind != "sphere"
         if histogram:
             if offset is None:
-                below, top, above = self.sources[grid.neighbours[cell]]
-                bend = 2 * top - below - above
-                offset = np.clip((above - below) / (2 * bend), -0.5, 0.5) if bend > 0 else 0.0
+                offset = float(np.clip(vertex(*self.sources[grid.neighbours[cell]]), -0.5, 0.5))
             direction = grid.turned(direction[None], np.array([cell]), np.array([offset]))[0]
             if grid.kind == "line":
                 return direction, distance

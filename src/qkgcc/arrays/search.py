@@ -15,6 +15,7 @@ from scipy.ndimage import maximum_filter1d
 
 from qkgcc.arrays.evidence import ArrayEvidence
 from qkgcc.arrays.steering import Steering, near_delays
+from qkgcc.dsp.peaks import vertex
 
 TAKEN = 5e-4
 """Seconds around the delays of a place in which the curves of the pairs are explained by it."""
@@ -109,9 +110,7 @@ class PlaceSearch:
             best = int(near[curve[near].argmax()]) if len(near) else int(np.abs(lags - tau).argmin())
             offset = 0.0
             if 0 < best < len(lags) - 1:
-                below, top, above = curve[best - 1 : best + 2]
-                bend = 2 * top - below - above
-                offset = float(np.clip((above - below) / (2 * bend), -0.5, 0.5)) if bend > 0 else 0.0
+                offset = float(np.clip(vertex(*curve[best - 1 : best + 2]), -0.5, 0.5))
             delays.append(lags[best] + offset * (lags[1] - lags[0]))
             # How far the peak stands out: a curve that is higher elsewhere, or flat, counts for little.
             middle = float(np.median(curve))

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import scipy.fft
 
 from qkgcc.core.types import Bools, Floats, Floats32
+from qkgcc.dsp.peaks import vertex
 
 BAND = (100.0, 7200.0)
 """Hz that count."""
@@ -181,9 +182,7 @@ def _peak(heights: Floats) -> tuple[float, float, float]:
     best = int(heights.argmax())
     place = float(best)
     if 0 < best < len(heights) - 1:
-        left, middle, right = heights[best - 1 : best + 2]
-        bend = 2 * middle - left - right
-        place += 0.5 * (right - left) / bend if bend > 0 else 0.0
+        place += float(vertex(*heights[best - 1 : best + 2]))
     rest = np.abs(heights)
     rest[max(0, best - 2) : best + 3] = 0
     return place, float(heights[best]), float(rest.max())

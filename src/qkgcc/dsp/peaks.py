@@ -52,7 +52,7 @@ def _between_samples(xp: Any, circular: Any, whole: Any, interpolation: str) -> 
     if interpolation == "none":
         return lag
     if interpolation == "parabolic":
-        return lag + _vertex(xp, _neighbours(xp, circular, whole, 1))
+        return lag + _vertex_at(xp, circular, whole)
     reach = min(_REACH, circular.shape[-1] // 2 - 1)
     if isinstance(circular, np.ndarray):
         kernel: Any = _sinc_kernel_of(reach, circular.dtype)
@@ -62,18 +62,29 @@ def _between_samples(xp: Any, circular: Any, whole: Any, interpolation: str) -> 
     fine = (_neighbours(xp, circular, whole, reach)[..., None, :] @ kernel)[..., 0, :]
     best = fine[..., 1:-1].argmax(axis=-1) + 1
     offset = xp.astype(best - _STEPS, circular.dtype)
-    vertex = _vertex(xp, _neighbours(xp, fine, best, 1))
+    rest = _vertex_at(xp, fine, best)
     # Where the correlation still rises at the end of the fine grid there is no peak inside it: keep the whole lag.
-    inside = xp.abs(vertex) <= 1
-    return lag + xp.where(inside, (offset + vertex) / _STEPS, xp.zeros_like(lag))
+    inside = xp.abs(rest) <= 1
+    return lag + xp.where(inside, (offset + rest) / _STEPS, xp.zeros_like(lag))
 
 
-def _vertex(xp: Any, three: Any) -> Any:
-    """Abscissa of the vertex of the parabola through (-1, a), (0, b), (1, c); 0 for a straight line."""
-    a, b, c = three[..., 0], three[..., 1], three[..., 2]
-    curvature = 2 * b - a - c
+def vertex(below: Any, top: Any, above: Any) -> Any:
+    """Where the parabola through (-1, below), (0, top), (1, above) has its maximum; 0 where it has none.
+
+    Numbers, or arrays of one shape (NumPy or torch).
+
+    >>> float(vertex(*np.array([0.0, 1.0, 0.5])))
+    0.16666666666666666
+    """
+    xp = namespace(top)
+    curvature = 2 * top - below - above
     bent = curvature > 0
-    return xp.where(bent, 0.5 * (c - a) / xp.where(bent, curvature, xp.ones_like(b)), xp.zeros_like(b))
+    return xp.where(bent, 0.5 * (above - below) / xp.where(bent, curvature, xp.ones_like(top)), xp.zeros_like(top))
+
+
+def _vertex_at(xp: Any, values: Any, middle: Any) -> Any:
+    three = _neighbours(xp, values, middle, 1)
+    return vertex(three[..., 0], three[..., 1], three[..., 2])
 
 
 def _neighbours(xp: Any, values: Any, middle: Any, reach: int) -> Any:

@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.dsp.peaks import vertex
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
@@ -389,8 +390,6 @@ def _vertex(rows: Array, delays: Array, index: Indices) -> Array:
     inner = np.minimum(np.maximum(index, 1), len(delays) - 2)
     three = rows[np.arange(len(rows))[:, None], inner[:, None] + np.arange(-1, 2)]
     below, top, above = np.log(np.maximum(three, _TINY)).T
-    curvature = 2 * top - below - above
-    # At an end of the range the peak has one neighbour, and on a plateau no curvature: it stays where it is.
-    bent = (inner == index) & (curvature > 0)
-    offset = np.where(bent, 0.5 * (above - below) / np.where(bent, curvature, 1.0), 0.0)
+    # At an end of the range the peak has one neighbour: it stays where it is.
+    offset = np.where(inner == index, vertex(below, top, above), 0.0)
     return np.asarray(delays[index] + offset * (delays[1] - delays[0]))

@@ -13,6 +13,7 @@ import scipy.fft
 
 from qkgcc.core.types import Floats, Floats32
 from qkgcc.dsp.long_lags import Excerpt, Line, Track, phat
+from qkgcc.dsp.peaks import vertex
 
 LIKE = 0.6
 """Correlation of two beginnings from which they are one sound; unlike ones have up to 0.55."""
@@ -89,9 +90,7 @@ def _between(
     best = int(np.abs(curve).argmax())
     place = float(best)
     if 0 < best < len(curve) - 1:
-        left, middle, right = np.abs(curve[best - 1 : best + 2])
-        bend = 2 * middle - left - right
-        place += 0.5 * (right - left) / bend if bend > 0 else 0.0
+        place += float(vertex(*np.abs(curve[best - 1 : best + 2])))
     return (low - begin - place) / rate, float(curve[best])
 
 
