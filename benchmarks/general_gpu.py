@@ -25,7 +25,7 @@ import qkgcc.lab.rooms
 from benchmarks import plain_images
 from benchmarks.timing import write
 from qkgcc.lab.corpora.banks import Bank
-from qkgcc.lab.rooms.rooms import count_images, response_length
+from qkgcc.lab.rooms.shoebox import count_images, response_length
 from qkgcc.lab.scenes import bulk_rooms, general_frames, walking
 from qkgcc.lab.scenes.general import Scenes, general_scenes
 from qkgcc.lab.scenes.general_sources import SAMPLES, GeneralSources

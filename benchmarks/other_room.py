@@ -21,7 +21,7 @@ from benchmarks.timing import write
 from qkgcc.delay import metrics
 from qkgcc.dsp import gcc
 from qkgcc.lab.corpora.banks import Bank
-from qkgcc.lab.rooms.spectra import power_spectrum
+from qkgcc.lab.rooms.mixing import power_spectrum
 from qkgcc.lab.scenes import paper
 from qkgcc.lab.scenes.frames import Sources, paper_frames
 from qkgcc.lab.study.results import interval

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from qkgcc.lab.rooms.images import OVERSAMPLING, TAPS, from_histogram, transform_length
+from qkgcc.lab.rooms.shoebox import OVERSAMPLING, TAPS, from_histogram, transform_length
 
 
 def responses(

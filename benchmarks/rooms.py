@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from benchmarks.timing import interleaved, ratio, write
-from qkgcc.lab.rooms.rooms import count_images, response_length
+from qkgcc.lab.rooms.shoebox import count_images, response_length
 from qkgcc.lab.scenes import paper
 from qkgcc.lab.scenes.engines import responses
 from qkgcc.lab.scenes.scenes import Scene, Source

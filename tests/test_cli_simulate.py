@@ -24,8 +24,8 @@ from qkgcc.cli import app
 from qkgcc.core.errors import InputError
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.corpora.packing import build
-from qkgcc.lab.rooms.decay import energy_decay, measured_t60
 from qkgcc.lab.rooms.degradations import Degradations
+from qkgcc.lab.rooms.shoebox import energy_decay, measured_t60
 from qkgcc.lab.scenes import paper
 from qkgcc.lab.scenes.catalog import lookup
 from qkgcc.lab.scenes.engines import responses

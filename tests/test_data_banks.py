@@ -17,10 +17,8 @@ import soundfile
 from qkgcc.core.errors import InputError
 from qkgcc.lab.corpora import packing
 from qkgcc.lab.corpora.banks import Bank, bank_files
-from qkgcc.lab.corpora.ogg import checksum, with_fixed_serial
-from qkgcc.lab.corpora.packing import Recipe, build, recipe_for
-from qkgcc.lab.corpora.silence import remove_silence
-from qkgcc.lab.rooms.spectra import power_spectrum
+from qkgcc.lab.corpora.packing import Recipe, build, ogg_checksum, recipe_for, remove_silence, with_fixed_serial
+from qkgcc.lab.rooms.mixing import power_spectrum
 from test_data_corpora import babble, make_clips, make_librispeech
 
 LENGTHS = {"61": [4.2, 2.4, 1.5], "260": [4.0], "1089": [3.9, 2.5, 1.7]}
@@ -303,7 +301,7 @@ def test_an_ogg_stream_under_another_serial_number_still_decodes(bank: Bank) -> 
     stream = bank.path.read_bytes()[offset : offset + size]
     assert stream[14:18] == (1).to_bytes(4, "little")
     page = stream[: stream.index(b"OggS", 4)]
-    assert int.from_bytes(page[22:26], "little") == checksum(page[:22] + bytes(4) + page[26:])
+    assert int.from_bytes(page[22:26], "little") == ogg_checksum(page[:22] + bytes(4) + page[26:])
     assert with_fixed_serial(with_fixed_serial(stream, 77)) == stream
     with pytest.raises(InputError, match="no Ogg stream"):
         with_fixed_serial(b"fLaC" + stream)

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 from qkgcc.core.errors import InputError
 from qkgcc.lab.cli.data import app
 from qkgcc.lab.corpora import download as module
-from qkgcc.lab.corpora.corpora import SETS
 from qkgcc.lab.corpora.download import Archive, archive_of, download
+from qkgcc.lab.corpora.sets import SETS
 
 CLIP = bytes(range(256)) * 400
 

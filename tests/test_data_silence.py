@@ -7,21 +7,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from qkgcc.lab.corpora import librispeech, splits
-from qkgcc.lab.corpora.packing import LONGER_THAN
-from qkgcc.lab.corpora.silence import FRAME, HOP, intervals, remove_silence
-from qkgcc.lab.corpora.utterances import FULL_SCALE, Utterance, read_samples
-from qkgcc.lab.rooms.spectra import BINS, power_spectrum, response_gains
+from qkgcc.lab.corpora import sets
+from qkgcc.lab.corpora.packing import LONGER_THAN, SILENCE_FRAME, SILENCE_HOP, loud_intervals, remove_silence
+from qkgcc.lab.corpora.sets import FULL_SCALE, Utterance, read_samples
+from qkgcc.lab.rooms.mixing import BINS, power_spectrum, response_gains
 
 
 def intervals_by_the_book(signal: NDArray[np.float64]) -> list[list[int]]:
     """Frame by frame, as librosa's documentation describes `effects.split`."""
-    padded = np.pad(signal, FRAME // 2)
-    rms = [np.sqrt(np.mean(padded[i : i + FRAME] ** 2)) for i in range(0, len(padded) - FRAME + 1, HOP)]
+    padded = np.pad(signal, SILENCE_FRAME // 2)
+    rms = [
+        np.sqrt(np.mean(padded[i : i + SILENCE_FRAME] ** 2))
+        for i in range(0, len(padded) - SILENCE_FRAME + 1, SILENCE_HOP)
+    ]
     level = 20 * np.log10(np.maximum(rms, 1e-5))
     parts: list[list[int]] = []
     for frame, loud in enumerate(level - level.max() > -20):
-        first, last = frame * HOP, min((frame + 1) * HOP, len(signal))
+        first, last = frame * SILENCE_HOP, min((frame + 1) * SILENCE_HOP, len(signal))
         if loud and parts and parts[-1][1] == first:
             parts[-1][1] = last
         elif loud:
@@ -35,11 +37,11 @@ def test_parts_are_those_of_the_frame_by_frame_definition(length: int) -> None:
     for _ in range(10):
         levels = np.repeat(10 ** rng.uniform(-3, 0, length // 900 + 1), 900)[:length]
         signal = levels * rng.standard_normal(length)
-        assert intervals(signal).tolist() == intervals_by_the_book(signal)
+        assert loud_intervals(signal).tolist() == intervals_by_the_book(signal)
 
 
 def test_digital_silence_is_kept_whole_as_librosa_does() -> None:
-    assert intervals(np.zeros(5000)).tolist() == [[0, 5000]]
+    assert loud_intervals(np.zeros(5000)).tolist() == [[0, 5000]]
 
 
 def test_a_pause_goes_and_the_sound_around_it_stays() -> None:
@@ -48,15 +50,15 @@ def test_a_pause_goes_and_the_sound_around_it_stays() -> None:
     with_pause = np.concatenate([sound, np.zeros(32000, dtype=np.int16), sound])
     without = remove_silence(with_pause)
     assert without.dtype == np.int16
-    assert 32000 <= len(without) <= 32000 + 2 * FRAME
+    assert 32000 <= len(without) <= 32000 + 2 * SILENCE_FRAME
     assert np.array_equal(without[:16000], sound)
     assert np.array_equal(without[-16000:], sound)
 
 
 def test_the_known_counts_of_the_papers_test_and_validation_speakers_come_out(corpora: Path) -> None:
     # The originals give 188 in validation; the Opus copies of those speakers give 186. Test speakers are originals.
-    found = librispeech.utterances(corpora, "test-clean")
-    assigned = splits.assign("test-clean", found)
+    found = sets.librispeech_utterances(corpora, "test-clean")
+    assigned = sets.assign_splits("test-clean", found)
 
     def kept(one: Utterance) -> bool:
         return len(remove_silence(read_samples(one))) > LONGER_THAN
@@ -105,7 +107,9 @@ def room(rng: np.random.Generator, t60: float) -> NDArray[np.float64]:
 def test_the_power_of_a_convolved_utterance_follows_from_its_spectrum(corpora: Path) -> None:
     from scipy.signal import fftconvolve
 
-    chosen = [one for one in librispeech.utterances(corpora, "test-clean") if one.group in ("61", "121", "237")][::16]
+    chosen = [one for one in sets.librispeech_utterances(corpora, "test-clean") if one.group in ("61", "121", "237")][
+        ::16
+    ]
     rng = np.random.default_rng(3)
     errors, plain_errors, sampled_errors = [], [], []
     for number, one in enumerate(chosen):

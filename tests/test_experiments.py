@@ -19,7 +19,7 @@ import torch
 
 from qkgcc.core.errors import InputError
 from qkgcc.delay import metrics
-from qkgcc.lab.corpora import librispeech
+from qkgcc.lab.corpora import sets
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.corpora.packing import build
 from qkgcc.lab.frozen.benchmark import Benchmark
@@ -366,10 +366,10 @@ def slice_of_paper_test(corpora: Path, tmp_path_factory: pytest.TempPathFactory)
     rows = list(range(0, 216, 18))
     ids = {Benchmark.named("paper-test").ids[i] for i in rows}
     root = tmp_path_factory.mktemp("corpus")
-    corpus = librispeech.find(corpora, "test-clean")
+    corpus = sets.find_librispeech(corpora, "test-clean")
     (root / "LibriSpeech").mkdir()
     (root / "LibriSpeech" / "SPEAKERS.TXT").symlink_to(corpus / "SPEAKERS.TXT")
-    for utterance in librispeech.utterances(corpora, "test-clean"):
+    for utterance in sets.librispeech_utterances(corpora, "test-clean"):
         if utterance.id in ids:
             copy = root / "LibriSpeech" / utterance.path.relative_to(corpus)
             copy.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from qkgcc import InputError
 from qkgcc.lab.rooms import cpu
-from qkgcc.lab.rooms.rooms import count_images, response_length, response_lengths, sabine, sabine_many, sabine_t60
+from qkgcc.lab.rooms.shoebox import count_images, response_length, response_lengths, sabine, sabine_many, sabine_t60
 from qkgcc.lab.scenes import paper
 from qkgcc.lab.scenes.engines import best_engine, responses
 from qkgcc.lab.scenes.scenes import Scene, Source

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qkgcc.core.errors import InputError
-from qkgcc.lab.rooms.rooms import sabine
+from qkgcc.lab.rooms.shoebox import sabine
 from qkgcc.lab.scenes.catalog import Catalog
 from qkgcc.lab.scenes.general import RESAMPLED, SECONDS, STEP, TELEPHONE, Scenes, general_scene, general_scenes
 from qkgcc.lab.scenes.law import GENERAL, Law, table

@@ -9,7 +9,7 @@ import torch
 from qkgcc import samples
 from qkgcc.lab.rooms import cpu
 from qkgcc.lab.rooms.mixing import add_white_noise, convolve, heard_frames, level_of_convolved
-from qkgcc.lab.rooms.rooms import response_length, sabine
+from qkgcc.lab.rooms.shoebox import response_length, sabine
 from qkgcc.lab.scenes import paper
 
 pytestmark = pytest.mark.numeric

@@ -157,7 +157,7 @@ def plot_scene(
 
     Shape: responses (M, n)
     """
-    from qkgcc.lab.rooms.decay import energy_decay, measured_t60
+    from qkgcc.lab.rooms.shoebox import energy_decay, measured_t60
 
     figure = new_figure((12, 6), path)
     grid = figure.add_gridspec(2, 2, width_ratios=(1, 1.5))

@@ -18,7 +18,7 @@ from fuzz.workplace import workplace
 from qkgcc import DelayEstimator, open_audio
 from qkgcc.audio import pcm
 from qkgcc.delay.stream import DelayStream
-from qkgcc.lab.corpora.ogg import with_fixed_serial
+from qkgcc.lab.corpora.packing import with_fixed_serial
 
 RATE = 8000
 FORMATS = {

@@ -13,7 +13,7 @@ from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.tables import console, progress_bar
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import make_folder
-from qkgcc.lab.corpora.corpora import SETS, VARIABLE, data_root
+from qkgcc.lab.corpora.sets import SETS, VARIABLE, data_root
 
 app = typer.Typer(
     help="Corpora: download them, and pack them into banks for training and the benchmark.",

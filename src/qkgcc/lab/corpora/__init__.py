@@ -1,6 +1,6 @@
 """Where sounds come from: corpora on disk, their download, and banks made from them.
 
-    download -> librispeech, musan -> corpora (utterances and their splits) -> silence -> packing -> banks
+    download -> sets (utterances and their splits) -> packing (silence removed, encoded) -> banks
 
-A bank is all that training and the benchmark read: `Bank.load(path)`. The rest is needed only to make one.
+Training and the benchmarks read banks only: `Bank.load(path)`. The other modules are needed to make one.
 """

@@ -19,9 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from qkgcc.core.errors import InputError
 from qkgcc.core.interrupts import interrupts_wait
 from qkgcc.core.textfiles import parse_json
-from qkgcc.lab.corpora.splits import SPLITS
-from qkgcc.lab.corpora.utterances import SAMPLE_RATE
-from qkgcc.lab.rooms.spectra import BINS
+from qkgcc.lab.corpora.sets import SAMPLE_RATE, SPLITS
+from qkgcc.lab.rooms.mixing import BINS
 
 FORMAT = 1
 _AGAIN = "build or copy the bank again"
@@ -54,7 +53,7 @@ class Bank:
 
     Attributes: `name` of the set; `ids`; `splits`, `groups` and `kinds`, arrays of text; `samples` as stored and
     `whole_samples` of the whole utterance without silence; `content_hashes`, SHA-256 of the whole one's 16-bit samples;
-    `power_spectrum` of the whole one, shape (utterances, 513), which sums to its mean square (see `spectra.py`);
+    `power_spectrum` of the whole one, shape (utterances, 513), which sums to its mean square (see `rooms.mixing`);
     `licences`; `recipe`; `left_out`, rows with id, group, split and reason; `hash` of the whole bank.
     """
 

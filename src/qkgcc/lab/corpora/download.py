@@ -6,17 +6,19 @@ its place and then moved there, so that a corpus is there as a whole or not at a
 
 import hashlib
 import http.client
+import tarfile
 import tomllib
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from qkgcc.core.errors import InputError
-from qkgcc.lab.corpora.corpora import check_set
-from qkgcc.lab.corpora.unpack import unpack
+from qkgcc.core.files import temporary_folder
+from qkgcc.lab.corpora.sets import check_set
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, the bytes done and the bytes there are."""
@@ -168,3 +170,33 @@ def _md5(path: Path, progress: Progress) -> str:
             digest.update(chunk)
             progress("checking", file.tell(), total)
     return digest.hexdigest()
+
+
+def unpack(archive: Path, into: Path, progress: Callable[[int, int], None]) -> None:
+    """Unpack into a folder that may hold other parts of the same corpus.
+
+    Members that would land elsewhere (absolute names, `..`, links out of the folder, devices) are refused, by the
+    `data` filter of PEP 706. `progress` hears the bytes of the archive that are done, and how many there are.
+    """
+    total = archive.stat().st_size
+    with temporary_folder(into) as temporary:
+        try:
+            with archive.open("rb") as file, tarfile.open(fileobj=file, mode="r:gz") as members:
+                for member in members:
+                    members.extract(member, temporary, filter="data")
+                    progress(file.tell(), total)
+        except tarfile.FilterError as error:
+            raise InputError(f"{archive} is not unpacked, a member is unsafe: {error}") from None
+        except (tarfile.TarError, EOFError, zlib.error) as error:
+            raise InputError(f"{archive} cannot be unpacked ({error}): remove it and run the command again") from None
+        _move(temporary, into)
+
+
+def _move(source: Path, target: Path) -> None:
+    """Put what lies in `source` into `target`: files first, then whole folders, so that a folder means all is there."""
+    for child in sorted(source.iterdir(), key=lambda path: path.is_dir()):
+        place = target / child.name
+        if child.is_dir() and place.is_dir():
+            _move(child, place)
+        else:
+            child.replace(place)

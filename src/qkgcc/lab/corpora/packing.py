@@ -2,6 +2,14 @@
 
 Training utterances are kept as their first seconds in Opus, the test split whole and lossless; music and noise, of
 which there is little, lossless throughout. A codec on the source changes the sound a little, and never the delay.
+
+Silence removal follows the protocol: frames of 2048 samples every 512 are centred on their time, with zeros beyond both
+ends. A frame is kept when its RMS is less than 20 dB below that of the loudest frame; a run of kept frames t1..t2 keeps
+the samples 512 t1 to 512 (t2 + 1), as `librosa.effects.split(y, top_db=20)` does.
+
+Ogg streams carry a serial number that encoders draw at random, so the same samples would give different bytes each
+time. With one stream per utterance the number has no use: it is set to 1 in every page (RFC 3533, section 6), and each
+page's checksum is computed again.
 """
 
 import hashlib
@@ -10,6 +18,7 @@ import itertools
 import json
 import math
 import os
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,15 +31,23 @@ from numpy.typing import NDArray
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import write_whole
-from qkgcc.lab.corpora import corpora, librispeech, silence, splits
+from qkgcc.lab.corpora import sets
 from qkgcc.lab.corpora.banks import FORMAT, Bank, bank_files
-from qkgcc.lab.corpora.ogg import with_fixed_serial
-from qkgcc.lab.corpora.utterances import FULL_SCALE, SAMPLE_RATE, Utterance, read_samples
-from qkgcc.lab.rooms import spectra
+from qkgcc.lab.corpora.sets import FULL_SCALE, SAMPLE_RATE, Utterance, read_samples
+from qkgcc.lab.rooms import mixing
 
 LONGER_THAN = 2 * SAMPLE_RATE
 """Samples: an utterance is kept when it has more than these after silence removal."""
 _OPUS_LEVEL = 0.928  # libsndfile counts from 256 kbit/s at 0 to 6 kbit/s at 1: 24 kbit/s
+SILENCE_DB = 20.0
+"""Below the RMS of the loudest frame: what is silent."""
+SILENCE_FRAME, SILENCE_HOP = 2048, 512
+"""Samples of a frame whose RMS is compared, and between the beginnings of two."""
+_SILENCE_FLOOR = 1e-10  # mean square that counts as 0 (RMS 1e-5 of full scale), as in librosa
+_OGG_HEADER = 27  # bytes of a page before its segment table
+_OGG_SERIAL = slice(14, 18)  # bytes of a page
+_OGG_CHECKSUM = slice(22, 26)
+_REVERSED_BYTES = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
 @dataclass(frozen=True)
@@ -78,12 +95,12 @@ class _Hashed:
 
 def recipe_for(set_name: str, seconds: float | None = None, whole_split: str | None = "test") -> Recipe:
     """The recipe of a set: speech 3 s of Opus and the test split whole, music and noise whole, all where not given."""
-    corpora.check_set(set_name)
-    if whole_split is not None and whole_split not in splits.SPLITS:
-        raise InputError(f"there is no split {whole_split!r}; there are {', '.join(splits.SPLITS)}, or none")
+    sets.check_set(set_name)
+    if whole_split is not None and whole_split not in sets.SPLITS:
+        raise InputError(f"there is no split {whole_split!r}; there are {', '.join(sets.SPLITS)}, or none")
     if seconds is not None and not (math.isfinite(seconds) and seconds >= LONGER_THAN / SAMPLE_RATE):
         raise InputError(f"a bank of {seconds:g} s: the benchmark takes its frames from the first 2 s; give 2 or more")
-    speech = set_name in librispeech.SUBSETS
+    speech = set_name in sets.LIBRISPEECH_SUBSETS
     return Recipe(3.0 if speech and seconds is None else seconds, whole_split, lossy=speech)
 
 
@@ -98,8 +115,8 @@ def build(
 ) -> Bank:
     """Pack a set into `path`.audio and `path`.json; both appear at the end, or neither."""
     recipe = recipe or recipe_for(set_name)
-    utterances = corpora.utterances(set_name, root)
-    assigned = splits.assign(set_name, utterances)
+    utterances = sets.utterances(set_name, root)
+    assigned = sets.assign_splits(set_name, utterances)
     audio_path, index_path = bank_files(path)
     rows: list[dict[str, Any]] = []
     left_out: list[dict[str, Any]] = []
@@ -118,9 +135,9 @@ def build(
                 progress(done, len(utterances))
             if not rows:
                 raise InputError(f"nothing of {set_name} in {root} is longer than 2 s without silence: no bank is made")
-            splits.check_counts(set_name, utterances, [row["split"] for row in rows])
+            sets.check_split_counts(set_name, utterances, [row["split"] for row in rows])
             block = np.stack(powers).astype("<f4").tobytes()
-            spectra_place = {"offset": audio.append(block), "bytes": len(block), "bins": spectra.BINS, "type": "<f4"}
+            spectra_place = {"offset": audio.append(block), "bytes": len(block), "bins": mixing.BINS, "type": "<f4"}
         index = {
             "format": FORMAT,
             "set": set_name,
@@ -140,7 +157,7 @@ def build(
 
 
 def _pack(utterance: Utterance, split: str, recipe: Recipe) -> _Packed:
-    whole = silence.remove_silence(read_samples(utterance))
+    whole = remove_silence(read_samples(utterance))
     about = {"id": utterance.id, "group": utterance.group, "split": split}
     if len(whole) <= LONGER_THAN or not whole.any():
         reason = "silent" if not whole.any() else "not longer than 2 s without silence"
@@ -154,7 +171,7 @@ def _pack(utterance: Utterance, split: str, recipe: Recipe) -> _Packed:
         "whole_samples": len(whole),
         "sha256": hashlib.sha256(whole.astype("<i2").tobytes()).hexdigest(),
     }
-    return _Packed(row, _encode(kept, codec), spectra.power_spectrum(whole / FULL_SCALE))
+    return _Packed(row, _encode(kept, codec), mixing.power_spectrum(whole / FULL_SCALE))
 
 
 def _encode(samples: NDArray[np.int16], codec: str) -> bytes:
@@ -173,9 +190,9 @@ def _fixed_recipe() -> dict[str, Any]:
     import soundfile
 
     return {
-        "top_db": silence.TOP_DB,
-        "frame": silence.FRAME,
-        "hop": silence.HOP,
+        "top_db": SILENCE_DB,
+        "frame": SILENCE_FRAME,
+        "hop": SILENCE_HOP,
         "longer_than": LONGER_THAN,
         "opus_level": _OPUS_LEVEL,
         "libsndfile": soundfile.__libsndfile_version__,
@@ -199,3 +216,58 @@ def _in_order(
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def loud_intervals(signal: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
+    """First and last-plus-one sample of every part that is not silent; full scale is 1.
+
+    Shape: (samples,) -> (parts, 2)
+
+    >>> loud_intervals(np.concatenate([np.zeros(8000), np.ones(2000), np.zeros(6000)])).tolist()
+    [[7168, 11264]]
+    """
+    frames = 1 + len(signal) // SILENCE_HOP
+    # A frame is four hops: the energy of each hop is summed once, and a frame adds up four of them.
+    padded = np.zeros((frames + SILENCE_FRAME // SILENCE_HOP) * SILENCE_HOP)
+    padded[SILENCE_FRAME // 2 : SILENCE_FRAME // 2 + len(signal)] = signal
+    hops = np.square(padded).reshape(-1, SILENCE_HOP).sum(axis=1)
+    power = np.convolve(hops, np.ones(SILENCE_FRAME // SILENCE_HOP), "valid")[:frames] / SILENCE_FRAME
+    decibels = 10 * np.log10(np.maximum(power, _SILENCE_FLOOR))
+    loud = decibels > decibels.max() - SILENCE_DB
+    edges = np.flatnonzero(np.diff(loud, prepend=False, append=False)) * SILENCE_HOP
+    return np.minimum(edges, len(signal)).reshape(-1, 2)
+
+
+def remove_silence(samples: NDArray[np.int16]) -> NDArray[np.int16]:
+    """The parts that are not silent, one after the other. Shape: (samples,) -> (fewer samples,)"""
+    parts = loud_intervals(samples / FULL_SCALE)
+    return np.concatenate([samples[first:last] for first, last in parts])
+
+
+def with_fixed_serial(stream: bytes, serial: int = 1) -> bytes:
+    """The same Ogg stream under another serial number."""
+    pages = bytearray(stream)
+    start = 0
+    while start < len(pages):
+        if pages[start : start + 4] != b"OggS":
+            raise InputError(f"an Ogg page should begin at byte {start}: this is no Ogg stream")
+        segments = pages[start + 26]
+        table = start + _OGG_HEADER
+        end = table + segments + sum(pages[table : table + segments])
+        page = pages[start:end]
+        page[_OGG_SERIAL] = serial.to_bytes(4, "little")
+        page[_OGG_CHECKSUM] = bytes(4)
+        page[_OGG_CHECKSUM] = ogg_checksum(bytes(page)).to_bytes(4, "little")
+        pages[start:end] = page
+        start = end
+    return bytes(pages)
+
+
+def ogg_checksum(page: bytes) -> int:
+    """Ogg's CRC: zlib's polynomial with the bits in the other order, beginning at 0 instead of at all ones.
+
+    >>> hex(ogg_checksum(b"123456789"))
+    '0x89a1897f'
+    """
+    value = zlib.crc32(page.translate(_REVERSED_BYTES), 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return int(f"{value:032b}"[::-1], 2)

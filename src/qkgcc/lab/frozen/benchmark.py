@@ -25,7 +25,7 @@ from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.rooms.draws import stream, uniform
 from qkgcc.lab.rooms.mixing import add_white_noise, convolve
-from qkgcc.lab.rooms.rooms import response_length, sabine
+from qkgcc.lab.rooms.shoebox import response_length, sabine
 from qkgcc.lab.scenes import paper
 from qkgcc.lab.scenes.engines import best_engine, responses
 from qkgcc.lab.scenes.scenes import Scene, Source

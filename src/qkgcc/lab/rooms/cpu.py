@@ -11,7 +11,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.lab.rooms.images import OVERSAMPLING, TAPS, from_histogram, transform_length
+from qkgcc.lab.rooms.shoebox import OVERSAMPLING, TAPS, from_histogram, transform_length
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,6 +1,6 @@
 """The GPU engine: image sources of a whole batch of different rooms at once, in Triton. Needs only torch.
 
-The kernel adds each image to four neighbouring cells of its response's histogram (see `images`). Four such additions
+The kernel adds each image to four neighbouring cells of its response's histogram (see `shoebox`). Four such additions
 would be four atomic operations; Hopper has one for four aligned floats. So there are four copies of each histogram, the
 image goes to the copy whose alignment fits its first cell, and the copies are added up with their shifts afterwards.
 Elsewhere, and in Triton's interpreter, the same four cells are added one by one.
@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from qkgcc.core.errors import InputError
-from qkgcc.lab.rooms.images import OVERSAMPLING, TAPS, from_histogram, transform_length
+from qkgcc.lab.rooms.shoebox import OVERSAMPLING, TAPS, from_histogram, transform_length
 
 _ROWS, _COLUMNS = 4, 64  # images of one step of one program: y by z
 _PASSES = 6  # histograms' worth of memory that a response needs at its most: four copies, their sum, its transform

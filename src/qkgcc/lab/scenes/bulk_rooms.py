@@ -21,7 +21,7 @@ from torch import Tensor
 from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.lab.rooms import noise
 from qkgcc.lab.rooms.mixing import convolve
-from qkgcc.lab.rooms.rooms import response_lengths, sabine_many
+from qkgcc.lab.rooms.shoebox import response_lengths, sabine_many
 from qkgcc.lab.scenes import walking
 from qkgcc.lab.scenes.general import Scenes
 from qkgcc.lab.scenes.general_sources import SAMPLE_RATE, SAMPLES

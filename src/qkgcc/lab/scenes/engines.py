@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.core.errors import InputError, MissingExtraError
-from qkgcc.lab.rooms.rooms import response_length
+from qkgcc.lab.rooms.shoebox import response_length
 from qkgcc.lab.scenes.scenes import Scene
 
 ENGINES = ("reference", "cpu", "gpu")
@@ -65,9 +65,7 @@ def responses(
     }
     every: Responses
     if engine == "reference":
-        from qkgcc.lab.rooms import reference
-
-        every = reference.responses(scene.room, absorption, order, points, scene.microphones, **common)
+        every = _by_pyroomacoustics(scene, points, **common)
     elif engine == "cpu":
         try:
             from qkgcc.lab.rooms import cpu
@@ -95,4 +93,31 @@ def _on_gpu(scene: Scene, points: Floats, common: dict[str, Any]) -> Responses:
         **common,
     )
     result: Responses = flat.reshape(len(points), microphones, -1).cpu().numpy()
+    return result
+
+
+def _by_pyroomacoustics(
+    scene: Scene, points: Floats, *, samples: int, sample_rate: int, speed_of_sound: float
+) -> Responses:
+    """The reference engine, with its hidden delay of half a fractional-delay filter taken off."""
+    try:
+        import pyroomacoustics as pra
+    except ImportError:
+        raise MissingExtraError("the reference engine needs pyroomacoustics: pip install 'qkgcc[train]'") from None
+    absorption, _, order = scene.walls
+    old_speed = pra.constants.get("c")
+    pra.constants.set("c", speed_of_sound)
+    try:
+        box = pra.ShoeBox(scene.room, fs=sample_rate, materials=pra.Material(absorption), max_order=order)
+        for point in points:
+            box.add_source(point)
+        box.add_microphone_array(scene.microphones.T)
+        box.compute_rir()
+    finally:
+        pra.constants.set("c", old_speed)
+    hidden = pra.constants.get("frac_delay_length") // 2
+    result = np.zeros((len(points), len(scene.microphones), samples))
+    for s, m in np.ndindex(result.shape[:2]):
+        response = box.rir[m][s][hidden : hidden + samples]
+        result[s, m, : len(response)] = response
     return result

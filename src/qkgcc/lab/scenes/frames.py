@@ -17,7 +17,7 @@ from torch import Tensor
 from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.rooms.mixing import add_white_noise, heard_frames, level_of_convolved
-from qkgcc.lab.rooms.rooms import response_lengths, sabine_many
+from qkgcc.lab.rooms.shoebox import response_lengths, sabine_many
 from qkgcc.lab.scenes import paper
 
 _CHUNK = {

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from qkgcc.core.errors import InputError
 from qkgcc.lab.rooms.degradations import TILT_CENTRE, Degradations
 from qkgcc.lab.rooms.draws import normal, stream, uniform
-from qkgcc.lab.rooms.rooms import sabine_many
+from qkgcc.lab.rooms.shoebox import sabine_many
 from qkgcc.lab.scenes import placement
 from qkgcc.lab.scenes.catalog import Catalog
 from qkgcc.lab.scenes.law import GENERAL, Law, between, log_between

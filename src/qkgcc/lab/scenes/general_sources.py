@@ -17,7 +17,7 @@ from torch import Tensor
 
 from qkgcc.core.errors import InputError
 from qkgcc.lab.corpora.banks import Bank
-from qkgcc.lab.corpora.splits import SPLITS
+from qkgcc.lab.corpora.sets import SPLITS
 from qkgcc.lab.scenes.catalog import Catalog
 from qkgcc.lab.scenes.signals import SYNTHESES, is_synthetic, synthetic
 from qkgcc.lab.scenes.sources import SECONDS

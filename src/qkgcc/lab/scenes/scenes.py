@@ -14,7 +14,7 @@ from qkgcc.core.errors import InputError
 from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.lab.rooms.degradations import Degradations, frozen
 from qkgcc.lab.rooms.noise import NOISES
-from qkgcc.lab.rooms.rooms import sabine, sabine_t60
+from qkgcc.lab.rooms.shoebox import sabine, sabine_t60
 
 MAX_MICROPHONES = 16
 MAX_SOURCES = 3

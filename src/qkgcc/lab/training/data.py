@@ -22,7 +22,7 @@ from qkgcc.core.errors import InputError
 from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.rooms.draws import uniform
-from qkgcc.lab.rooms.spectra import power_spectrum
+from qkgcc.lab.rooms.mixing import power_spectrum
 from qkgcc.lab.scenes import paper
 from qkgcc.lab.scenes.catalog import Catalog
 from qkgcc.lab.scenes.frames import Sources, paper_frames
