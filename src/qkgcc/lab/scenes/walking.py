@@ -6,7 +6,7 @@ A source on a straight line at a steady pace is, at the time e, at the distance
 
 from a microphone at m, and what arrives at the time t was made at e = t - d(e) / c. So its direct sound is
 s(e(t)) / d(e(t)), exactly, for the price of a few passes over the recording: no responses, no points of a path. The
-signal is read between its samples with the spline that `rooms.shoebox` spreads image sources with, and has passed the same
+signal is read between its samples with the spline that spreads image sources in `shoebox`, and has passed the same
 high-pass and fade. (What the high-pass puts before the sound is kept here and cut off there: a difference at the lowest
 frequencies.) A source at rest is one with v = 0.
 """
