@@ -53,6 +53,7 @@ from qkgcc.arrays.steering import Pairs
 from qkgcc.audio.recording import Recording
 from qkgcc.core.checks import (
     check_array,
+    check_band,
     check_callback,
     check_flag,
     check_frame,
@@ -107,6 +108,8 @@ class DirectionEstimator:
             itself, as are those of more than `LONGEST` seconds, of a sphere, and of classical methods.
         pairs: of microphones that count; by default all. What their baselines span is all that is known: one pair of a
             square is a line, three pairs of the same face of a tetrahedron are a plane.
+        band: lowest and highest frequency in Hz that may count: what a fan or the mains do below is left out.
+            Confidences are not calibrated then.
         threads: that share the frames, where the method is a network; by default one for each core.
         speed_of_sound: metres per second.
 
@@ -130,6 +133,7 @@ class DirectionEstimator:
         block: float = BLOCK,
         context: float = CONTEXT,
         pairs: Pairs | None = None,
+        band: tuple[float, float] | None = None,
         threads: int | None = None,
         speed_of_sound: float = SPEED_OF_SOUND,
     ) -> None:
@@ -156,6 +160,7 @@ class DirectionEstimator:
             "frame": frame,
             "hop": hop,
             "pairs": pairs,
+            "band": check_band(band),
             "speed_of_sound": speed_of_sound,
         }
         self._loaded = self.method if self.method in CLASSICAL else array_network(method, threads)

@@ -44,6 +44,8 @@ from qkgcc.audio.recording import (
     read_block,
 )
 from qkgcc.core.checks import (
+    check_band,
+    check_band_in_recording,
     check_count,
     check_frame,
     check_hop,
@@ -57,9 +59,11 @@ from qkgcc.core.errors import InputError, counted
 from qkgcc.core.types import SPEED_OF_SOUND, Bools, Floats, Floats32, Indices, Samples
 from qkgcc.delay.estimator import NOTABLE, load_network
 from qkgcc.dsp import gcc
+from qkgcc.dsp.rumble import without_rumble
 from qkgcc.network.registry import ARRAY_DEFAULT, CLASSICAL
 from qkgcc.network.steered import SteeredModel
 from qkgcc.pairs.classical import taper
+from qkgcc.pairs.confidence import narrow_band_warning
 from qkgcc.pairs.evidence import DEAD, SILENCE, at_unit_level
 from qkgcc.pairs.neural import Network
 
@@ -118,6 +122,7 @@ class ArrayEvidence:
         sample_rate: of the blocks.
         frame, hop: seconds.
         pairs: those that count; by default all.
+        band: lowest and highest frequency in Hz that may count. Confidences are not calibrated then.
         start: seconds of the first sample.
         threads: that share the frames of a batch; by default one for each core.
     """
@@ -131,6 +136,7 @@ class ArrayEvidence:
         frame: float = FRAME,
         hop: float | None = None,
         pairs: Pairs | None = None,
+        band: tuple[float, float] | None = None,
         start: float = 0.0,
         threads: int | None = None,
         speed_of_sound: float = SPEED_OF_SOUND,
@@ -145,6 +151,8 @@ class ArrayEvidence:
         self.start = check_number("start", start, 0, 1e9, "s")
         self.method = method.card.name if isinstance(method, Network) else check_method(method)
         self.sample_rate = check_rate(sample_rate)
+        self.band = check_band(band)
+        check_band_in_recording(self.band, self.sample_rate)
         self.pairs = checked_pairs(geometry, pairs)
         self._speed = speed_of_sound
         self._limits = np.array([geometry.spacing(*pair) for pair in self.pairs]) / speed_of_sound
@@ -153,7 +161,8 @@ class ArrayEvidence:
         learned: Bools = np.zeros(len(self.pairs), np.bool_)
         if isinstance(method, Network) or self.method not in CLASSICAL:
             network = method if isinstance(method, Network) else array_network(method, threads)
-            self._network = network = network.limited(self.sample_rate, None, frame)
+            network = network.limited(self.sample_rate, None, frame)
+            self._network = network = network if self.band is None else network.within(*self.band)
             learned = self._limits <= (float(np.max(network.card.delays)) + 1) / network.sample_rate
             self._weighting = "phat"
         self.learned = learned
@@ -263,12 +272,21 @@ class ArrayEvidence:
     @property
     def trust(self) -> float:
         """What confidences of all that was heard until now are multiplied by."""
-        return 1.0 if self._wiring is None else self._wiring.trust
+        return self.band_trust * (1.0 if self._wiring is None else self._wiring.trust)
+
+    @property
+    def band_trust(self) -> float:
+        """The part of `trust` that is due to a narrow band."""
+        return 1.0 if self._network is None else self._network.trust
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to know of what was heard until now, one sentence each."""
         found = [] if self.miswired is None else [self.miswired.sentence]
+        if self.band is not None:
+            low, high = self.band
+            narrow = narrow_band_warning(low, min(high, self.sample_rate / 2, self.rate / 2))
+            found += [] if narrow is None else [narrow]
         if self._network is not None and not self.learned.all():
             wide = [f"{i}-{j}" for (i, j), own in zip(self.pairs, self.learned, strict=True) if not own]
             shown = ", ".join(wide) if len(wide) <= 6 else f"{', '.join(wide[:5])} and {len(wide) - 5} more"
@@ -313,7 +331,10 @@ class ArrayEvidence:
         curves, trust = np.tile(self._nothing, (len(frames), 1)), np.full(len(frames), self.trust)
         if heard.any():
             # One number for all channels of a frame, and what is dead takes no part in it.
-            kept = at_unit_level(np.where(dead[heard, :, None], 0, frames[heard]).astype(frames.dtype))
+            kept = np.where(dead[heard, :, None], 0, frames[heard]).astype(frames.dtype)
+            if self._network is not None:
+                kept = without_rumble(kept, self.rate, highest=self._network.rumble)
+            kept = at_unit_level(kept)
             trust = self._trusted(kept, heard)
             kept *= np.sqrt(alive[heard] / frames.shape[1])[:, None, None].astype(frames.dtype)
             curves[heard] = self._curves(kept, dead[heard])
@@ -367,7 +388,10 @@ class ArrayEvidence:
 
     def _correlated(self, frames: Samples, numbers: Indices) -> Iterator[Floats32]:
         """Correlations, or log-posteriors made of them. Shape: (T, M, n) -> (T, L) of each pair"""
-        band = (0.0, self.sample_rate / 2) if self.sample_rate < self.rate else None
+        band = self.band
+        if self.sample_rate < self.rate:  # resampling leaves nothing but rounding noise above
+            low, high = self.band or (0.0, math.inf)
+            band = low, min(high, self.sample_rate / 2)
         centred = frames - frames.mean(axis=-1, keepdims=True)  # a constant would be a source of its own, at delay 0
         tapered = centred * taper(frames.shape[-1])
         for number in numbers:

@@ -39,6 +39,7 @@ from qkgcc.arrays.wiring import MISWIRED, WIDEST, Miswiring
 from qkgcc.audio.recording import Recording
 from qkgcc.core.checks import (
     check_array,
+    check_band,
     check_callback,
     check_frame,
     check_hop,
@@ -118,6 +119,8 @@ class PositionEstimator:
             is answered outside it. By default what is up to a metre beyond the microphones; a fit may leave that.
         frame, hop: seconds; by default hops are half a frame.
         block: seconds that one block's answer is about.
+        band: lowest and highest frequency in Hz that may count: what a fan or the mains do below is left out.
+            Confidences are not calibrated then.
         threads: that share the frames, where the method is a network; by default one for each core.
         speed_of_sound: metres per second.
     """
@@ -133,6 +136,7 @@ class PositionEstimator:
         frame: float | None = None,
         hop: float | None = None,
         block: float = BLOCK,
+        band: tuple[float, float] | None = None,
         threads: int | None = None,
         speed_of_sound: float = SPEED_OF_SOUND,
     ) -> None:
@@ -169,6 +173,7 @@ class PositionEstimator:
             # Twice the longest delay, so that both channels of a frame hold the same sound.
             "frame": max(FRAME, 2.5 * widest) if frame is None else frame,
             "hop": hop,
+            "band": check_band(band),
             "speed_of_sound": speed_of_sound,
         }
         self._loaded = self.method if self.method in CLASSICAL else array_network(method, threads)
@@ -218,7 +223,8 @@ class PositionEstimator:
                 *fewer_found(self.sources, len(whole), [len(one.positions) for one in found if one.frames]),
             ),
         )
-        return answer if miswired is None else answer.doubted(MISWIRED)
+        trust = evidence.band_trust * (1.0 if miswired is None else MISWIRED)
+        return answer if trust == 1 else answer.doubted(trust)
 
     def locate(self, search: PlaceSearch, curves: Floats) -> tuple[Position, ...]:
         """As many positions as were asked for, the one that most speaks for first. Shape: (K,)"""

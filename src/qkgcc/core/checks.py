@@ -166,6 +166,32 @@ def check_hop(hop: float) -> float:
     return check_number("hop", hop, 1e-4, 3600, "s")
 
 
+def check_band(band: Any) -> tuple[float, float] | None:
+    """
+    >>> check_band((300, 3400))
+    (300.0, 3400.0)
+    """
+    if band is None:
+        return None
+    try:
+        low, high = band
+    except (TypeError, ValueError):
+        raise InputError(f"a band is a lowest and a highest frequency in Hz; got {given(band)}") from None
+    low, high = (check_number("edge of the band", edge, 0, math.inf, "Hz") for edge in (low, high))
+    if not low < high:
+        raise InputError(f"band {low:g} to {high:g} Hz: the first frequency must be below the second")
+    return low, high
+
+
+def check_band_in_recording(band: tuple[float, float] | None, sample_rate: int) -> None:
+    """Raises InputError where a recording at a sample rate holds nothing of a band."""
+    if band is not None and band[0] >= sample_rate / 2:
+        raise InputError(
+            f"a recording at {sample_rate} Hz holds frequencies up to {sample_rate / 2:g} Hz, and the band begins "
+            f"at {band[0]:g} Hz: lower the band"
+        )
+
+
 def check_threads(threads: int) -> int:
     return check_count("threads", threads, 1, 1024)
 

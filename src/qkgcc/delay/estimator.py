@@ -25,6 +25,8 @@ from qkgcc.audio.recording import (
     resampled,
 )
 from qkgcc.core.checks import (
+    check_band,
+    check_band_in_recording,
     check_callback,
     check_choice,
     check_count,
@@ -150,7 +152,7 @@ class DelayEstimator:
         self.max_delay = max_delay if spacing is None or max_delay else spacing / speed_of_sound
         self.frame = frame
         self.hop = hop
-        self.band = _checked_band(band)
+        self.band = check_band(band)
         self.interpolation = interpolation or INTERPOLATIONS[0]
         self.beta = gcc.BETA if beta is None else beta
         self.max_sources = max_sources
@@ -450,11 +452,7 @@ class DelayEstimator:
 
     def method_at(self, sample_rate: int) -> Method:
         """The method for recordings at a rate."""
-        if self.band is not None and self.band[0] >= sample_rate / 2:
-            raise InputError(
-                f"a recording at {sample_rate} Hz holds frequencies up to {sample_rate / 2:g} Hz, and the band begins "
-                f"at {self.band[0]:g} Hz: lower the band"
-            )
+        check_band_in_recording(self.band, sample_rate)
         if self._network is not None:
             limited = self._network.limited(sample_rate, self.max_delay, self.frame)
             return limited if self.band is None else limited.within(*self.band)
@@ -551,19 +549,6 @@ def _sum(channel: npt.NDArray[np.floating[Any]]) -> float:
 
 def _energy(channel: npt.NDArray[np.floating[Any]]) -> float:
     return float(np.square(channel, dtype=np.float64).sum())
-
-
-def _checked_band(band: Sequence[float] | None) -> tuple[float, float] | None:
-    if band is None:
-        return None
-    try:
-        low, high = band
-    except (TypeError, ValueError):
-        raise InputError(f"a band is a lowest and a highest frequency in Hz; got {given(band)}") from None
-    low, high = (check_number("edge of the band", edge, 0, math.inf, "Hz") for edge in (low, high))
-    if not low < high:
-        raise InputError(f"band {low:g} to {high:g} Hz: the first frequency must be below the second")
-    return low, high
 
 
 def load_network(method: str | Path, decoder: str | None = None, threads: int | None = None) -> Network:
