@@ -22,7 +22,7 @@ from qkgcc import DelayEstimator, InputError
 from qkgcc.audio.recording import Recording
 from qkgcc.batch.archives import Share, Task, Work, run, tasks
 from qkgcc.cli.pace import Pace
-from qkgcc.delay.result import csv_text
+from qkgcc.delay.result import delays_csv
 from signals import delayed_noise
 
 COMMAND = [sys.executable, "-c", "from qkgcc.cli import main; main()", "estimate"]
@@ -56,7 +56,7 @@ def test_an_output_for_each_recording(folder: Path, jobs: int) -> None:
     assert found == ["a.wav.csv", "may/a.wav.csv", "may/b.wav.csv"]
     for name in found:
         source = folder / "in" / name.removesuffix(".csv")
-        assert (out / name).read_text() == csv_text([DelayEstimator("phat", spacing=0.2)(source)])
+        assert (out / name).read_text() == delays_csv([DelayEstimator("phat", spacing=0.2)(source)])
 
 
 def test_a_second_run_does_the_rest(folder: Path) -> None:
@@ -102,12 +102,12 @@ class TestOutputsThatDoNotHoldAreMadeAgain:
         assert "2 were there already" in again().stderr
         first.write_text("")
         assert "1 of 2 recordings done" in again().stderr
-        assert first.read_text() == csv_text([DelayEstimator("phat")(folder / "in" / "may" / "a.wav")])
+        assert first.read_text() == delays_csv([DelayEstimator("phat")(folder / "in" / "may" / "a.wav")])
         heading = second.read_text().splitlines()[0]  # without it, the file would be somebody's own
         second.write_text(f"{heading}\nof the recording as it was")
         os.utime(second, (1e9, 1e9))
         assert "1 of 2 recordings done" in again().stderr
-        assert second.read_text() == csv_text([DelayEstimator("phat")(folder / "in" / "may" / "b.wav")])
+        assert second.read_text() == delays_csv([DelayEstimator("phat")(folder / "in" / "may" / "b.wav")])
 
     def test_other_options_are_refused(
         self, again: Callable[..., subprocess.CompletedProcess[str]], folder: Path

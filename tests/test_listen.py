@@ -34,7 +34,7 @@ from qkgcc.audio.recording import open_audio
 from qkgcc.cli import main
 from qkgcc.cli.listening_view import View, delay_picture, direction_picture
 from qkgcc.cli.options import picked_channels
-from qkgcc.delay.result import csv_text
+from qkgcc.delay.result import delays_csv
 from qkgcc.live import capture, recorder
 from qkgcc.live import session as listening
 from qkgcc.live.capture import Block, Replay, SoundCard, Source
@@ -157,7 +157,7 @@ class TestLikeTheRecording:
     @pytest.mark.parametrize("rate", [16000, 44100])
     def test_delays(self, method: str, rate: int, tmp_path: Path, listen: Any) -> None:
         path = written(tmp_path, sound(rate=rate), rate)
-        expected = csv_text([DelayEstimator(method, spacing=0.2)(path)])
+        expected = delays_csv([DelayEstimator(method, spacing=0.2)(path)])
         options = ("--from", path, "--speed", 0, "--spacing", 0.2, "-m", method, "--lookahead", 1, "--hop", 0.064)
         said = listen(*options, "--format", "csv")
         assert (said.code, said.out) == (0, expected)
@@ -165,13 +165,13 @@ class TestLikeTheRecording:
 
     def test_two_channels_of_four_in_their_order(self, tmp_path: Path, listen: Any) -> None:
         path = written(tmp_path, sound(channels=4)[[2, 0, 3, 1]])
-        expected = csv_text([DelayEstimator("phat")(path, channels=(3, 1))])
+        expected = delays_csv([DelayEstimator("phat")(path, channels=(3, 1))])
         options = ("--from", path, "--speed", 0, "-m", "phat", "--hop", 0.064, "--format", "csv")
         assert listen(*options, "--channels", "3,1").out == expected
 
     def test_seconds_end_it_to_the_sample(self, tmp_path: Path, listen: Any) -> None:
         path, record = written(tmp_path, sound()), tmp_path / "record.wav"
-        expected = csv_text([DelayEstimator("phat")(path, end=0.4567)])
+        expected = delays_csv([DelayEstimator("phat")(path, end=0.4567)])
         options = ("--from", path, "--speed", 0, "-m", "phat", "--hop", 0.064, "--format", "csv")
         assert listen(*options, "--seconds", 0.4567, "--record", record).out == expected
         assert soundfile.info(record).frames == round(0.4567 * RATE)
@@ -461,7 +461,7 @@ class TestRecorder:
                 "--from", path, "--speed", 0, "-m", "phat", "--hop", 0.064, "--format", "csv", "--record", record
             )
         assert said.code == 0
-        assert said.out == csv_text([DelayEstimator("phat")(path)])
+        assert said.out == delays_csv([DelayEstimator("phat")(path)])
         assert f"warning: the recording {record} ends after" in said.error
         assert "listening goes on without it" in said.error
         left = open_audio(record).read()
@@ -489,7 +489,7 @@ class TestRecorder:
             process.kill()
         assert process.returncode == 130
         lines = (first + rest).splitlines()
-        expected = csv_text([DelayEstimator("phat")(path)]).splitlines()
+        expected = delays_csv([DelayEstimator("phat")(path)]).splitlines()
         assert lines == expected[: len(lines)]
         left = open_audio(record).read()
         np.testing.assert_array_equal(left, x[:, : left.shape[1]])
@@ -596,7 +596,7 @@ class TestSoundCard:
         said = listen(*self.OPTIONS, "--seconds", 1)
         name = "the sound card Stereo mic"
         expected = dataclasses.replace(DelayEstimator("phat")(library.sound[:2], RATE), source=name)
-        assert (said.code, said.out) == (0, csv_text([expected]))
+        assert (said.code, said.out) == (0, delays_csv([expected]))
         assert "heard 1.0 s, 14 frames, no overruns; latency" in said.error
         assert library.closed == 1
 

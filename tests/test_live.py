@@ -16,7 +16,7 @@ import soundfile
 from qkgcc import DelayEstimate, DelayEstimator, InputError
 from qkgcc.audio import pcm
 from qkgcc.cli import main
-from qkgcc.delay.result import csv_text
+from qkgcc.delay.result import delays_csv
 from signals import delayed_noise
 
 RATE = 48000
@@ -66,7 +66,7 @@ def piped(data: bytes, *arguments: object, seed: int | None = None) -> tuple[int
 
 
 def as_printed(answer: DelayEstimate) -> str:
-    return csv_text([dataclasses.replace(answer, source="standard input")])
+    return delays_csv([dataclasses.replace(answer, source="standard input")])
 
 
 class TestSamples:

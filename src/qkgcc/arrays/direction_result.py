@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.arrays.ambiguity import IN_SPACE, Ambiguity
-from qkgcc.core.files import write_whole
-from qkgcc.delay.result import cell, rounded
+from qkgcc.core.tables import cell, json_numbers, json_text, save_text
 from qkgcc.tracks.segments import COLUMNS, Angles, Segment, rows, rttm, segments
 from qkgcc.tracks.smoothing import Trajectory
 
@@ -135,19 +133,16 @@ class DirectionEstimate:
             for block in self.blocks
         ]
         if frames:
-            record["times"] = rounded(self.times, 6)
+            record["times"] = json_numbers(self.times, 6)
             for name in ("azimuth", "elevation", "cone", "distance", "confidence"):
                 values = getattr(self, name)
-                record[name] = None if values is None else rounded(values, 4)
-            record["level"] = rounded(self.level, 7)
+                record[name] = json_numbers(values, 4)
+            record["level"] = json_numbers(self.level, 7)
         if self.tracks is not None:
             record["tracks"] = [_track(one, self.angles_of) for one in self.tracks]
             record["segments"] = [asdict(one) for one in self.segments]
         record["warnings"] = list(self.warnings)
-        text = json.dumps(record, allow_nan=False)
-        if path is not None:
-            write_whole(path, lambda target: target.write_text(text + "\n", encoding="utf-8"))
-        return text
+        return save_text(json_text(record), path)
 
     @property
     def axis(self) -> Floats | None:
@@ -176,10 +171,7 @@ class DirectionEstimate:
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """A line for each direction of each block, also written to `path` if given."""
-        text = directions_csv([self])
-        if path is not None:
-            write_whole(path, lambda target: target.write_text(text, newline="", encoding="utf-8"))
-        return text
+        return save_text(directions_csv([self]), path)
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """A picture: what the frames say over time, the blocks' directions on it, and all of it around the array."""
@@ -245,7 +237,7 @@ def directions_csv(estimates: list[DirectionEstimate], *, header: bool = True) -
             for rank, one in enumerate(block.directions, 1):
                 numbers = (one.azimuth, one.elevation, one.cone, one.distance, one.confidence, one.share)
                 also = one.also[0] if one.also else (None, None)
-                writer.writerow(begin + [rank] + [_number(value) for value in (*numbers, *also)])
+                writer.writerow(begin + [rank] + [cell(value, 3) for value in (*numbers, *also)])
     return out.getvalue()
 
 
@@ -273,10 +265,6 @@ def _track(track: Trajectory, angles: Callable[[Floats], Angles]) -> dict[str, A
             values = [row[name] for row in table]
             record[name] = None if all(one is None for one in values) else values
     return record
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else cell(value, 3)
 
 
 def _plain(direction: Direction) -> dict[str, Any]:

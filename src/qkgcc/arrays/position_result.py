@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.core.files import write_whole
+from qkgcc.core.tables import json_text, save_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,10 +83,7 @@ class PositionEstimate:
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """A line for each position of each block, also written to `path` if given."""
-        text = positions_csv([self])
-        if path is not None:
-            write_whole(path, lambda target: target.write_text(text, newline="", encoding="utf-8"))
-        return text
+        return save_text(positions_csv([self]), path)
 
     def doubted(self, trust: float) -> PositionEstimate:
         """The same with all confidences multiplied by a number."""
@@ -115,10 +111,7 @@ class PositionEstimate:
         ]
         record["pairs"] = [list(pair) for pair in self.pairs]
         record["warnings"] = list(self.warnings)
-        text = json.dumps(record, allow_nan=False)
-        if path is not None:
-            write_whole(path, lambda target: target.write_text(text + "\n", encoding="utf-8"))
-        return text
+        return save_text(json_text(record), path)
 
 
 CSV_COLUMNS = ("source", "start", "end", "front", "left", "up", "radius", "confidence", "solved", "remark")

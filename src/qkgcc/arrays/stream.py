@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from typing import Any, NamedTuple
 
@@ -24,8 +23,8 @@ from qkgcc.arrays.grids import angle_between, azimuth_elevation, unit_vectors
 from qkgcc.arrays.maps import FrameMaps
 from qkgcc.core.checks import check_flag, check_name, given
 from qkgcc.core.errors import InputError
+from qkgcc.core.tables import cell, json_numbers, json_text
 from qkgcc.core.types import Floats, Samples
-from qkgcc.delay.result import cell, rounded
 from qkgcc.tracks.segments import ANGLES, Angles
 from qkgcc.tracks.tracker import Track
 
@@ -172,15 +171,15 @@ def frames_csv(frames: DirectionFrames, *, header: bool = True) -> str:
         begin, level = [frames.source, f"{time:.6f}"], f"{frames.level[number]:.7f}"
         if frames.tracks is None:
             values = (frames.azimuth, frames.elevation, frames.cone)
-            angles = ["" if one is None else cell(one[number], 3) for one in values]
+            angles = [cell(None if one is None else one[number], 3) for one in values]
             also = frames.also_azimuth(number)
-            writer.writerow([*begin, *angles, f"{frames.confidence[number]:.4f}", level, "", _number(also)])
+            writer.writerow([*begin, *angles, f"{frames.confidence[number]:.4f}", level, "", cell(also, 3)])
             continue
         for track in speaking(frames, number):
             azimuth, elevation, cone, also, _ = frames.angles_of(track)
-            angles = [_number(one) for one in (azimuth, elevation, cone)]
+            angles = [cell(one, 3) for one in (azimuth, elevation, cone)]
             writer.writerow(
-                [*begin, *angles, f"{frames.trust[number] * track.speaking:.4f}", level, track.id, _number(also)]
+                [*begin, *angles, f"{frames.trust[number] * track.speaking:.4f}", level, track.id, cell(also, 3)]
             )
     return out.getvalue()
 
@@ -192,22 +191,18 @@ def speaking(frames: DirectionFrames, number: int) -> list[Track]:
 
 def frames_json(frames: DirectionFrames, *, now: bool = True) -> str:
     """One JSON object on one line. `now=False` leaves out what is said of the grid's cells."""
-    record: dict[str, Any] = {"source": frames.source, "times": rounded(frames.times, 6)}
+    record: dict[str, Any] = {"source": frames.source, "times": json_numbers(frames.times, 6)}
     for name in ("azimuth", "elevation", "cone", "confidence"):
         values = getattr(frames, name)
-        record[name] = None if values is None else rounded(values, 4)
-    record["level"] = rounded(frames.level, 7)
+        record[name] = json_numbers(values, 4)
+    record["level"] = json_numbers(frames.level, 7)
     record["tracks"] = None
     if frames.tracks is not None:
         rows = zip(frames.tracks, frames.trust, strict=True)
         record["tracks"] = [[_track(frames, one, float(trust)) for one in row] for row, trust in rows]
     if now:
-        record["now"] = rounded(frames.now, 5)
-    return json.dumps(record, allow_nan=False)
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else cell(value, 3)
+        record["now"] = json_numbers(frames.now, 5)
+    return json_text(record)
 
 
 def _track(frames: DirectionFrames, track: Track, trust: float) -> dict[str, Any]:

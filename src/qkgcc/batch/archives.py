@@ -20,7 +20,7 @@ from qkgcc.core.errors import InputError
 from qkgcc.core.files import shown, write_whole
 from qkgcc.core.interrupts import StopRequest
 from qkgcc.delay.estimator import DelayEstimator
-from qkgcc.delay.result import DelayEstimate, write_csv
+from qkgcc.delay.result import DelayEstimate, write_delays_csv
 
 
 def first_two(recording: Recording) -> Sequence[tuple[int, int]]:
@@ -174,7 +174,7 @@ def _do(
             with stop.at_once(), target.open("w", newline="", encoding="utf-8") as out:
                 while waiting:
                     if work.format == "csv":
-                        write_csv(out, waiting.pop(), header=header)
+                        write_delays_csv(out, waiting.pop(), header=header)
                     else:
                         out.writelines(waiting.pop().json_pieces(curve=work.curve))
                         out.write("\n")

@@ -15,7 +15,8 @@ from typing import Any
 
 from qkgcc.batch.archives import Task, Work
 from qkgcc.core.errors import InputError
-from qkgcc.core.files import check_writable, is_file, shown, write_whole
+from qkgcc.core.files import check_writable, is_file, shown
+from qkgcc.core.tables import json_text, save_text
 from qkgcc.core.textfiles import parse_json, read_text
 from qkgcc.network.registry import PRETRAINED, pretrained
 
@@ -53,7 +54,7 @@ def remember(file: Path, options: Mapping[str, Any], *, skipping: bool) -> None:
     now = check_writable(file.parent)
     if before is None or _changed(before["options"], options):
         record = {"options": options, "since": 0.0 if before is None and skipping else now}
-        write_whole(file, lambda target: target.write_text(json.dumps(record) + "\n", encoding="utf-8"))
+        save_text(json_text(record), file)
 
 
 def is_known(file: Path) -> bool:

@@ -1,7 +1,6 @@
 """`qkgcc calibrate`: recorders that run apart, and microphones that are not quite where the drawing says."""
 
 import itertools
-import json
 import math
 from dataclasses import replace
 from enum import StrEnum
@@ -17,7 +16,7 @@ from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.tables import console, number, progress_bar
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import shown
-from qkgcc.delay.result import rounded
+from qkgcc.core.tables import json_numbers, json_text
 
 app = typer.Typer(
     help="Calibrate: offsets and drift of recorders, positions of microphones.",
@@ -115,7 +114,7 @@ def offsets(
             "remarks": answer.remarks,
             "written": list(map(str, written)),
         }
-        typer.echo(json.dumps(content, allow_nan=False))
+        typer.echo(json_text(content))
         return
     table = Table(title=f"against {names[0]}, {rate} Hz; positive: later, slower", title_justify="left")
     table.add_column("recorder")
@@ -205,7 +204,7 @@ def positions(
             "microphones": found.geometry.microphones.round(6).tolist(),
             "sd": found.sd.round(6).tolist(),
             "moved": found.moved.round(6).tolist(),
-            "offsets": None if found.offsets is None else rounded(found.offsets, 9),
+            "offsets": json_numbers(found.offsets, 9),
             "residual_before": found.before,
             "residual": found.residual,
             "moments": len(moments.times),
@@ -214,7 +213,7 @@ def positions(
                 for one in found.unsolved
             ],
         }
-        typer.echo(json.dumps(content, allow_nan=False))
+        typer.echo(json_text(content))
     else:
         table = Table("channel", title=f"{nominal.name}, refined: cm", title_justify="left")
         for heading in ("front", "±", "left", "±", "up", "±", "moved", *(("late (µs)",) if offsets else ())):

@@ -24,7 +24,7 @@ from qkgcc.cli.tables import console, delay_table, progress_bar, text_column
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import is_folder
 from qkgcc.delay.estimator import DelayEstimator
-from qkgcc.delay.result import DelayEstimate, csv_text
+from qkgcc.delay.result import DelayEstimate, delays_csv
 from qkgcc.network.registry import DEFAULT
 from qkgcc.plots import check_plotting
 
@@ -329,7 +329,7 @@ def _print(answer: DelayEstimate, format: Format, *, header: bool, curve: bool) 
     if format is Format.table:
         console().print(delay_table(answer))
     elif format is Format.csv:
-        typer.echo(csv_text([answer], header=header), nl=False)
+        typer.echo(delays_csv([answer], header=header), nl=False)
     else:
         for piece in answer.json_pieces(curve=curve):
             typer.echo(piece, nl=False)

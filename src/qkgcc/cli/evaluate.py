@@ -1,8 +1,5 @@
 """`qkgcc evaluate`: how good methods are on a user's own labelled recordings."""
 
-import csv
-import io
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +11,7 @@ from qkgcc.cli.estimate import Format, expand
 from qkgcc.cli.options import MaxDelay, Spacing, SpeedOfSound, Temperature, sound_speed
 from qkgcc.cli.tables import console, progress_bar
 from qkgcc.core.errors import InputError, counted
+from qkgcc.core.tables import csv_text, json_text, none_if_nan
 from qkgcc.delay import metrics
 from qkgcc.delay.estimator import DelayEstimator
 from qkgcc.delay.truth import Truth
@@ -119,15 +117,11 @@ def _scores(estimated: np.ndarray, true: np.ndarray, distance: float, speed: flo
 
 def _print(rows: list[dict[str, object]], format: Format, by_file: bool) -> None:
     if format is Format.json:
-        typer.echo(json.dumps([{key: _plain(value) for key, value in row.items()} for row in rows], indent=1))
+        typer.echo(json_text([{key: none_if_nan(value) for key, value in row.items()} for row in rows], indent=1))
         return
     columns = list(rows[0])
     if format is Format.csv:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({key: _plain(value) for key, value in row.items()} for row in rows)
-        typer.echo(text.getvalue(), nl=False)
+        typer.echo(csv_text(columns, [[none_if_nan(value) for value in row.values()] for row in rows]), nl=False)
         return
     table = Table(title=f"errors in samples at {_RATE // 1000} kHz, shares in %", title_justify="left")
     for column in columns:
@@ -136,10 +130,6 @@ def _print(rows: list[dict[str, object]], format: Format, by_file: bool) -> None
     for row in rows:
         table.add_row(*(_cell(row[column]) for column in columns if column != "file" or by_file))
     console().print(table)
-
-
-def _plain(value: object) -> object:
-    return None if isinstance(value, float) and np.isnan(value) else value
 
 
 def _cell(value: object) -> str:

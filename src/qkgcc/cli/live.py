@@ -13,7 +13,7 @@ from qkgcc.cli.tables import frame_lines, frames_heading, summary_line
 from qkgcc.core.errors import InputError, counted
 from qkgcc.core.interrupts import interrupts_wait
 from qkgcc.delay.estimator import DelayEstimator
-from qkgcc.delay.result import DelayEstimate, csv_text
+from qkgcc.delay.result import DelayEstimate, delays_csv
 from qkgcc.delay.stream import DelayStream
 
 NAME = "standard input"
@@ -99,7 +99,7 @@ def frame_printer(format: str, curve: bool) -> Callable[[DelayEstimate], None]:
     def show(answer: DelayEstimate) -> None:
         nonlocal first
         if format == "csv":
-            typer.echo(csv_text([answer], header=first), nl=False)
+            typer.echo(delays_csv([answer], header=first), nl=False)
         elif format == "json":
             typer.echo(answer.to_json(curve=curve))
         else:

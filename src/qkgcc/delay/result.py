@@ -1,12 +1,9 @@
-"""What an estimator answers, and how it is written down (names and units: DESIGN, "Interfaces").
+"""What an estimator answers, and how it is written down.
 
 No estimate is NaN in arrays, `null` in JSON and empty in CSV.
 """
 
-import csv
 import io
-import json
-import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,14 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.core.checks import check_flag
-from qkgcc.core.files import write_whole
+from qkgcc.core.tables import cell, json_array_pieces, json_text, none_if_nan, save_text, write_csv
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float64]
-
-_AT_ONCE = 1 << 12  # numbers that are text at a time
 
 
 @dataclass(frozen=True)
@@ -83,10 +78,7 @@ class DelayEstimate:
 
     def to_json(self, path: str | Path | None = None, *, curve: bool = True) -> str:
         """One JSON object on one line, also written to `path` if given. `curve=False` leaves out lags and curve."""
-        text = "".join(self.json_pieces(curve=check_flag("curve", curve)))
-        if path is not None:
-            write_whole(path, lambda target: target.write_text(text + "\n", encoding="utf-8"))
-        return text
+        return save_text("".join(self.json_pieces(curve=check_flag("curve", curve))), path)
 
     def json_pieces(self, *, curve: bool = True) -> Iterator[str]:
         """The same in pieces: as text, the curves of an hour would take ten times the memory that they have here."""
@@ -97,27 +89,24 @@ class DelayEstimate:
             "sample_rate": self.sample_rate,
             "kind": self.kind,
             "calibrated": self.calibrated,
-            "summary": {name: _plain(value) for name, value in asdict(self.summary).items()},
+            "summary": {name: none_if_nan(value) for name, value in asdict(self.summary).items()},
         }
-        yield json.dumps(head, allow_nan=False)[:-1]
+        yield json_text(head)[:-1]
         digits = {"times": 6, "delay_samples": 4, "delay_seconds": 9, "angle": 3, "confidence": 4}
         for name, places in (digits | {"source_delays": 4, "source_weights": 4}).items():
             yield f', "{name}": '
-            yield from _json_array(getattr(self, name), places)
-        yield f', "warnings": {json.dumps(self.warnings)}'
+            yield from json_array_pieces(getattr(self, name), places)
+        yield f', "warnings": {json_text(self.warnings)}'
         if curve:
             yield ', "lags": '
-            yield from _json_array(self.lags, 6)
+            yield from json_array_pieces(self.lags, 6)
             yield ', "curve": '
-            yield from _json_array(self.curve, 5)
+            yield from json_array_pieces(self.curve, 5)
         yield "}"
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """One line a frame, also written to `path` if given."""
-        text = csv_text([self])
-        if path is not None:
-            write_whole(path, lambda target: target.write_text(text, newline="", encoding="utf-8"))
-        return text
+        return save_text(delays_csv([self]), path)
 
     def plot(self, path: str | Path | None = None, *, truth: npt.ArrayLike | None = None) -> "Figure":
         """A picture of the curve, the delay and its confidence over time; `truth` in samples, one a frame."""
@@ -175,69 +164,39 @@ CSV_COLUMNS = (
 )
 
 
-def csv_text(estimates: list[DelayEstimate], *, header: bool = True) -> str:
+def delays_csv(estimates: list[DelayEstimate], *, header: bool = True) -> str:
     """Frames of several estimates under one header."""
     out = io.StringIO()
     for number, estimate in enumerate(estimates):
-        write_csv(out, estimate, header=header and not number)
+        write_delays_csv(out, estimate, header=header and not number)
     return out.getvalue()
 
 
-def write_csv(out: IO[str], estimate: DelayEstimate, *, header: bool = True) -> None:
+def write_delays_csv(out: IO[str], estimate: DelayEstimate, *, header: bool = True) -> None:
     """Frame by frame; where several sources were asked for, the delay and the weight of each follow."""
-    writer = csv.writer(out, lineterminator="\n")
     none = np.empty((len(estimate.times), 0))
     delays, weights = (none if x is None else x for x in (estimate.source_delays, estimate.source_weights))
-    if header:
-        of_sources = [f"source_{n}_{what}" for n in range(1, delays.shape[1] + 1) for what in ("samples", "weight")]
-        writer.writerow([*CSV_COLUMNS, *of_sources])
-    angles = np.full(len(estimate.times), np.nan) if estimate.angle is None else estimate.angle
-    for time, samples, seconds, angle, confidence, *sources in zip(
+    of_sources = [f"source_{n}_{what}" for n in range(1, delays.shape[1] + 1) for what in ("samples", "weight")]
+    frames = zip(
         estimate.times,
         estimate.delay_samples,
         estimate.delay_seconds,
-        angles,
+        np.full(len(estimate.times), np.nan) if estimate.angle is None else estimate.angle,
         estimate.confidence,
         *np.stack([delays, weights], axis=-1).reshape(len(delays), 2 * delays.shape[1]).T,
         strict=True,
-    ):
-        writer.writerow(
-            [
-                estimate.source,
-                *estimate.channels,
-                f"{time:.6f}",
-                cell(samples, 4),
-                cell(seconds, 9),
-                cell(angle, 3),
-                f"{confidence:.4f}",
-                *(cell(value, 4) for value in sources),
-            ]
-        )
-
-
-def cell(value: float, digits: int) -> str:
-    """Of a CSV file."""
-    return "" if math.isnan(value) else f"{value:.{digits}f}"
-
-
-def _plain(value: float | int | None) -> float | int | None:
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _json_array(values: npt.NDArray[Any] | None, digits: int) -> Iterator[str]:
-    """As `json.dumps` would write it, some thousand numbers at a time. Shape: (n,) or (n, m)"""
-    if values is None:
-        yield "null"
-        return
-    yield "["
-    rows = max(1, _AT_ONCE * len(values) // max(1, values.size))
-    for first in range(0, len(values), rows):
-        part = values[first : first + rows]
-        plain = rounded(part, digits) if part.ndim == 1 else [rounded(row, digits) for row in part]
-        yield (", " if first else "") + json.dumps(plain, allow_nan=False)[1:-1]
-    yield "]"
-
-
-def rounded(values: npt.NDArray[Any], digits: int) -> list[float | None]:
-    """For JSON."""
-    return [None if math.isnan(value) else round(value, digits) for value in values.tolist()]
+    )
+    rows = (
+        [
+            estimate.source,
+            *estimate.channels,
+            f"{time:.6f}",
+            cell(samples, 4),
+            cell(seconds, 9),
+            cell(angle, 3),
+            f"{confidence:.4f}",
+            *(cell(value, 4) for value in sources),
+        ]
+        for time, samples, seconds, angle, confidence, *sources in frames
+    )
+    write_csv(out, [*CSV_COLUMNS, *of_sources], rows, header=header)

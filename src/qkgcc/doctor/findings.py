@@ -1,12 +1,11 @@
 """What the doctor answers: findings, each with what was seen and what to do, and everything that was measured."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qkgcc.core.files import write_whole
+from qkgcc.core.tables import json_text, save_text
 
 CODES = (
     "rate-mismatch",
@@ -60,10 +59,7 @@ class Diagnosis:
 
     def to_json(self, path: str | Path | None = None) -> str:
         """One JSON object on one line, also written to `path` if given."""
-        text = json.dumps(asdict(self), allow_nan=False)
-        if path is not None:
-            write_whole(path, lambda target: target.write_text(text + "\n", encoding="utf-8"))
-        return text
+        return save_text(json_text(asdict(self)), path)
 
     def __str__(self) -> str:
         head = f"{self.source}: {self.channels} channels, {self.sample_rate} Hz, {self.duration:.1f} s"
