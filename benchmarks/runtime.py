@@ -28,6 +28,7 @@ import numpy.typing as npt
 import torch
 
 from benchmarks import asked, footprint, plain_phat, runtime_figure
+from benchmarks.standalone_speed import session
 from benchmarks.timing import WARM, interleaved, machine, ratio, write
 from qkgcc.dsp import gcc
 from qkgcc.dsp.peaks import INTERPOLATIONS
@@ -35,7 +36,6 @@ from qkgcc.lab.study import general, results
 from qkgcc.nets import checkpoint, standalone
 from qkgcc.network import files
 from qkgcc.network.card import Card
-from qkgcc.network.onnx_files import StandaloneModel
 from qkgcc.network.published import PublishedModel
 from qkgcc.network.registry import ARRAY_DEFAULT, PRETRAINED, pretrained
 from qkgcc.network.steered import SteeredModel
@@ -93,11 +93,11 @@ def rows(folder: Path) -> list[Row]:
     for name, path in {**{name: pretrained(name) for name in PRETRAINED}, "steered": kept("steered")}.items():
         add(name, "compiled", SteeredModel.load(path, threads=1, compiled=True))
         if name in PRETRAINED:
-            add(name, "onnxruntime", exported(path, folder / f"{name}.onnx"))
+            add(name, "onnxruntime", Exported(path, folder / f"{name}.onnx"))
             add(name, "NumPy", SteeredModel.load(path, threads=1, compiled=False))
     path = kept("qkgcc")
     add("qkgcc", "compiled", PublishedModel.load(path, threads=1, compiled=True))
-    add("qkgcc", "onnxruntime", exported(path, folder / "qkgcc.onnx"))
+    add("qkgcc", "onnxruntime", Exported(path, folder / "qkgcc.onnx"))
     add("qkgcc", "NumPy", PublishedModel.load(path, threads=1, compiled=False))
     add("qkgcc", "torch", by_torch("qkgcc"))
     whole = by_torch("qkgcc")
@@ -116,9 +116,26 @@ def kept(name: str) -> Path:
     return ROOT / "checkpoints" / f"{name}-0.safetensors"
 
 
-def exported(source: Path, path: Path) -> StandaloneModel:
-    standalone.export(*files.read(source), path)
-    return StandaloneModel(path, threads=1)
+class Exported:
+    """A network as `qkgcc export` writes it, run by onnxruntime, frame by frame on one thread."""
+
+    any_frame = False
+    step = 1.0  # of all networks timed here
+
+    def __init__(self, source: Path, path: Path) -> None:
+        self.card, weights = files.read(source)
+        standalone.export(self.card, weights, path)
+        self._session = session(path)
+        self.any_delay = any(one.name == "delays" for one in self._session.get_inputs())
+
+    def logits(self, frames: Any, bins: None, delays: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+        given = {"delays": (delays / self.card.sample_rate).astype(np.float32)} if self.any_delay else {}
+        found = [self._session.run(["logits"], given | {"frames": frame[None]})[0] for frame in frames]
+        logits = np.concatenate(found)
+        return logits if self.any_delay else logits[:, np.isin(self.card.delays, delays)]
+
+    def reliability(self, frames: Any, bins: None) -> npt.NDArray[np.float32]:
+        raise NotImplementedError("exported networks have logits only")
 
 
 def by_torch(name: str) -> TorchModel:

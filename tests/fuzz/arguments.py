@@ -176,7 +176,7 @@ POOL: dict[str, Callable[[], Any]] = {
     "circular:256:1": lambda: "circular:256:1",
     "steered": lambda: str(_NETWORKS / "steered.safetensors"),
     "qkgcc": lambda: _NETWORKS / "qkgcc.safetensors",
-    "onnx": lambda: _NETWORKS / "steered.onnx",
+    "onnx": lambda: workplace() / "steered.onnx",
     "no file": lambda: workplace() / "nothing",
     "folder": workplace,
     "wav": lambda: _file("wav"),

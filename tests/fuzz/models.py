@@ -1,4 +1,4 @@
-"""Cards, checkpoints and exported networks: their text, their tensors, their bytes.
+"""Cards and checkpoints: their text, their tensors, their bytes.
 
 The two tiny networks are those of the tests (`tests/networks.py`, and as published), with random weights.
 """
@@ -133,39 +133,3 @@ def read_checkpoint(given: tuple[str, dict[str, Any]]) -> None:
     path = workplace() / "given.safetensors"
     path.write_bytes(edited(_with_header(header, tensors, changes.get("spaces", 0)), changes.get("bytes", ())))
     DelayEstimator(path, spacing=changes.get("spacing"), threads=1)(SOUND, 16000)
-
-
-# Exported networks
-
-exports = st.tuples(
-    st.sampled_from(NAMES),
-    st.one_of(
-        st.tuples(st.just("bytes"), byte_edits),
-        st.tuples(st.just("card"), json_edits),
-        st.tuples(
-            st.sampled_from(["delays", "step"]), st.sampled_from(["", "[]", "[1e400]", "null", "-1", "[[0]]", "nan"])
-        ),
-    ),
-)
-
-
-def read_export(given: tuple[str, tuple[str, Any]]) -> None:
-    """Edits of bytes nearly always end at the checksum, and at onnxruntime before it; those of metadata go on."""
-    import onnx
-
-    name, (kind, edits) = given
-    path = workplace() / "given.onnx"
-    content = (_FOLDER / f"{name}.onnx").read_bytes()
-    if kind == "bytes":
-        path.write_bytes(edited(content, edits))
-    else:
-        model = onnx.load_from_string(content)
-        for entry in model.metadata_props:
-            if entry.key == DIGEST_KEY:
-                entry.key = "no digest"
-            elif kind == "card" and entry.key == KEY:
-                entry.value = json.dumps(edited_json(json.loads(entry.value), edits))
-            elif entry.key == kind:
-                entry.value = edits
-        path.write_bytes(model.SerializeToString())
-    DelayEstimator(path, spacing=0.05, threads=1)(SOUND, 16000)

@@ -13,7 +13,6 @@ TARGETS = {
         Target("pipe", sounds.pipes, sounds.read_pipe, 0.07),
         Target("card", models.cards, models.read_card, 0.15),
         Target("checkpoint", models.checkpoints, models.read_checkpoint, 0.06),
-        Target("export", models.exports, models.read_export, 0.005),
         Target("geometry", tables.geometries, tables.read_array, 0.12),
         Target("truth", tables.truths, tables.read_truth, 0.07),
         Target("bank", tables.banks, tables.read_bank, 0.04),

@@ -49,7 +49,7 @@ def estimate(
         ),
     ],
     method: Annotated[
-        str, typer.Option("--method", "-m", help="One of `qkgcc methods`, or a network: a checkpoint, or ONNX.")
+        str, typer.Option("--method", "-m", help="One of `qkgcc methods`, or the checkpoint of a network.")
     ] = DEFAULT,
     channels: Annotated[tuple[int, int], typer.Option(help="The two channels, counted from 0.")] = (0, 1),
     pairs: Annotated[

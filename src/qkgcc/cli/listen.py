@@ -34,7 +34,7 @@ def listen(
         str | None, typer.Option(help="The microphones' channels in their order, from 0: 1,2,3,4 (default: the first).")
     ] = None,
     method: Annotated[
-        str | None, typer.Option("--method", "-m", help="One of `qkgcc methods`, or a network: a checkpoint, or ONNX.")
+        str | None, typer.Option("--method", "-m", help="One of `qkgcc methods`, or the checkpoint of a network.")
     ] = None,
     spacing: Spacing = None,
     max_delay: Annotated[float | None, typer.Option(help="Largest delay in seconds, instead of a spacing.")] = None,

@@ -82,7 +82,7 @@ class DelayEstimator:
     """Delay between two microphones over time. Positive: the first channel hears the source later.
 
     Args:
-        method: a name out of `METHODS`, or the file of a network: a checkpoint, or ONNX.
+        method: a name out of `METHODS`, or the path of a network's checkpoint.
         spacing: metres between the microphones. Limits the delays to what is possible, and gives angles.
         max_delay: largest delay in seconds; by default what the spacing allows. Without either, classical methods look
             for what 0.5 m allows, networks for all that they were trained on.

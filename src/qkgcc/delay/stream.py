@@ -65,8 +65,8 @@ class DelayStream:
             )
         if not estimator.frame_by_frame:
             raise InputError(
-                f"{estimator.method} is run by torch, which rounds a frame by those beside it: a stream takes steered "
-                "networks, or an ONNX file (`qkgcc export`)"
+                f"{estimator.method} is run by torch, which rounds a frame by those beside it: a stream takes one "
+                "of `qkgcc methods`, or a steered checkpoint"
             )
         self._fresh = estimator.pipeline(method, self.sample_rate, ahead=self.lookahead)
         self.reset()

@@ -18,10 +18,6 @@ Before the network (`qkgcc.nets.export`) stands what NumPy does for this package
   that are added at both ends. Of what is given, only the middle between the first and the last delay and their number
   count: a graph cannot refuse uneven ones. The tables of cosines and sines are those of delays around 0, and the
   evidence is turned to the middle instead, so that a runtime computes these, too, once.
-
-Frozen delays may be a whole fraction or a whole multiple of the network's step apart. The convolutions know their own
-step only, but grids may begin anywhere: n grids, each the n-th part of a step further than the one before, are computed
-from the same evidence and interleaved; of a multiple, the delays between are left out.
 """
 
 from __future__ import annotations
@@ -42,15 +38,14 @@ from qkgcc.nets.graph import Graph, save, value
 from qkgcc.network import windows
 from qkgcc.network.card import KEY, Card
 from qkgcc.network.files import Arrays
-from qkgcc.network.folding import Folded, fold, fold_published
-from qkgcc.network.onnx_files import ARCHITECTURES, DELAYS_KEY
+from qkgcc.network.folding import fold, fold_published
 from qkgcc.network.shape import Shape
 from qkgcc.network.steering import check_delays, steering_matrix
 from qkgcc.pairs.evidence import DEAD, SILENCE
 
+ARCHITECTURES = ("steered", "qkgcc")
+"""Those that are exported."""
 SIGN = "positive: channel 0 of the frames hears the source later"
-FINEST = 16
-"""Of a network's step, the smallest part that delays can be frozen at."""
 _LEVELS = {
     "frame": "as recorded (full scale 1, or any other): their level is removed inside",
     "utterance": "divided by the standard deviation of channel 0 over the whole recording",
@@ -64,42 +59,16 @@ def read_shape(card: Card) -> Shape:
     return Shape.of_card(card)
 
 
-def frozen_delays(card: Card, max_delay: float, step: float | None = None) -> tuple[float, ...]:
-    """Delays in samples, evenly to both sides, up to the first that is not below `max_delay`; both in seconds.
-
-    Args:
-        step: the network's own, a whole fraction of it or a whole multiple.
-    """
+def frozen_delays(card: Card, max_delay: float) -> tuple[float, ...]:
+    """Delays in samples, the network's step apart and evenly to both sides, up to the first that is not below
+    `max_delay` in seconds."""
     shape, rate = read_shape(card), card.sample_rate
-    own = shape.step
-    chosen = own if step is None else _near(own, step * rate)
-    if chosen is None:
-        raise InputError(
-            f"the step is {step:g} s; {card.name} has one of {own / rate:g} s, and can be frozen at whole multiples of "
-            f"it and at whole fractions down to 1/{FINEST} (a step of {own / rate:g}, {own / rate / 2:g}, "
-            f"{own / rate / 3:.6g}, ... or {2 * own / rate:g}, {3 * own / rate:g}, ...)"
-        )
-    most = math.ceil((shape.window or shape.frame) / 2 / own) - 1
-    furthest = math.floor(most * own / chosen + 1e-6) * chosen
-    if not 0 <= max_delay <= furthest / rate:
-        apart = "" if step is None else f", {chosen / rate:g} s apart"
-        raise InputError(
-            f"the largest delay is {max_delay:g} s; {card.name} can look for 0 to {furthest / rate:g} s{apart}"
-        )
-    count = math.ceil(max_delay * rate / chosen - 1e-6)
-    return tuple(i * chosen for i in range(-count, count + 1))
-
-
-def _near(own: float, step: float) -> float | None:
-    """The step that is meant: a thousandth aside, a whole multiple of a network's own or a whole fraction of it."""
-    if not (math.isfinite(step) and step > 0):
-        return None
-    times, parts = round(step / own), round(own / step)
-    if times >= 1 and math.isclose(step, times * own, rel_tol=1e-3):
-        return times * own
-    if 1 <= parts <= FINEST and math.isclose(step, own / parts, rel_tol=1e-3):
-        return own / parts
-    return None
+    most = math.ceil((shape.window or shape.frame) / 2 / shape.step) - 1
+    furthest = most * shape.step / rate
+    if not 0 <= max_delay <= furthest:
+        raise InputError(f"the largest delay is {max_delay:g} s; {card.name} can look for 0 to {furthest:g} s")
+    count = math.ceil(max_delay * rate / shape.step - 1e-6)
+    return tuple(i * shape.step for i in range(-count, count + 1))
 
 
 def export(card: Card, weights: Arrays, path: Path, delays: Sequence[float] | None = None) -> None:
@@ -107,21 +76,21 @@ def export(card: Card, weights: Arrays, path: Path, delays: Sequence[float] | No
 
     Args:
         weights: by their names in a checkpoint, from which `qkgcc.network.files.read` has both.
-        delays: in samples, at least one, to freeze; None leaves them an input, where the network can be asked for any.
+        delays: in samples, at least one, the network's step apart, to freeze; None leaves them an input, where the
+            network can be asked for any.
     """
     graph = standalone_graph(card, weights, delays)
     free = any(one.name == "delays" for one in graph.input)
     seconds = [delay / card.sample_rate for delay in (card.delays if delays is None else delays)]
-    step = read_shape(card).step if free or delays is None else _step(read_shape(card), delays)
     metadata = {
         KEY: card.to_json(),
         "sample_rate": str(card.sample_rate),
         "frame": str(card.frame),
         "unit": "seconds",
         "sign": SIGN,
-        "step": repr(step / card.sample_rate),
+        "step": repr(read_shape(card).step / card.sample_rate),
         "delays_are": "any, a step apart; those that the network was trained on are listed" if free else "fixed",
-        DELAYS_KEY: json.dumps(seconds),
+        "delays": json.dumps(seconds),
         "frames": f"(batch, 2, {card.frame}) float32 at {card.sample_rate} Hz, {_LEVELS[card.scaling]}",
         "logits": f"(batch, delays) float32; softmax gives probabilities; all 0: silence, joint RMS below {SILENCE:g}; "
         "all NaN: a sample is NaN, infinite or too large to be squared",
@@ -152,44 +121,11 @@ def standalone_graph(card: Card, weights: Arrays, delays: Sequence[float] | None
             logits, lags = steered(build, net, _steered(build, shape, known, card.sample_rate)), "lags"
             inputs.append(value("delays", ["lags"], f"seconds, a step apart; {SIGN}"))
         else:
-            logits = _frozen(build, shape, net, known, delays)
+            check_delays(np.asarray(delays, dtype=np.float64), shape.step)
+            table = _table(shape, (delays[0] + delays[-1]) / 2, len(delays))
+            logits = steered(build, net, build.add("MatMul", known, table))
     build.add("Add", build.add("Where", audible, logits, 0.0), unknown, output="logits")
     return build.to_proto(card.name, inputs, [value("logits", ["batch", lags], "softmax: probabilities of delays")])
-
-
-def _step(shape: Shape, delays: Sequence[float]) -> float:
-    """Samples between frozen delays: a multiple or a fraction of the network's step; its own for a single delay."""
-    if not len(delays):
-        raise InputError("there are no delays to freeze; expected at least one")
-    if len(delays) == 1:
-        return shape.step
-    chosen = _near(shape.step, (delays[-1] - delays[0]) / (len(delays) - 1))
-    if chosen is None:
-        raise InputError(
-            f"delays are {list(delays)}; expected a multiple or a fraction of {shape.step:g} samples apart"
-        )
-    check_delays(np.asarray(delays, dtype=np.float64), chosen)
-    return chosen
-
-
-def _frozen(build: Graph, shape: Shape, net: Folded, known: str, delays: Sequence[float]) -> str:
-    """Logits of delays that are `_step` apart, by grids that are the network's step apart. Shape: (batch, delays)"""
-    own, count, step = shape.step, len(delays), _step(shape, delays)
-    times, parts = max(1, round(step / own)), max(1, round(own / step))
-    if times > 1:
-        table = _table(shape, _middle(delays), (count - 1) * times + 1)
-        whole = steered(build, net, build.add("MatMul", known, table))
-        return build.add("Slice", whole, [0], [2**31], [1], [times])
-    if parts == 1:
-        return steered(build, net, build.add("MatMul", known, _table(shape, _middle(delays), count)))
-    each = -(-count // parts)  # some grids go one delay too far, which is cut off
-    grids = [_table(shape, delays[0] + i * step + (each - 1) / 2 * own, each) for i in range(parts)]
-    columns = [build.add("Unsqueeze", steered(build, net, build.add("MatMul", known, grid)), [2]) for grid in grids]
-    return build.part(build.reshape(build.add("Concat", *columns, axis=2), 0, each * parts), 1, 0, count)
-
-
-def _middle(delays: Sequence[float]) -> float:
-    return (delays[0] + delays[-1]) / 2
 
 
 def _level(build: Graph, frames: str, card: Card) -> tuple[str, str, str]:

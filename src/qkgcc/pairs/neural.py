@@ -1,4 +1,4 @@
-"""A trained network as a method of the estimator: a steered one without torch, others by it, or from an ONNX file.
+"""A trained network as a method of the estimator: QK-GCC, published and steered, without torch, others by it.
 
 Published networks know the delays that they were trained on. Steered ones can be asked for any. They are asked for what
 the spacing allows and, to notice when the spacing cannot be right, for all others that they were trained on.
@@ -31,7 +31,6 @@ from qkgcc.pairs.confidence import NARROW, NARROWEST, TOLERANCE, limit_cap, narr
 if TYPE_CHECKING:
     from torch import nn
 
-ONNX = ".onnx"
 LOWEST_RATE = 4000
 """Hz; below, a network that knows frequencies up to 8 kHz has too little left of them."""
 SLACK = 0.5
@@ -171,37 +170,35 @@ class Network:
     """What is to be said about that."""
     slack: float = SLACK
     """Samples by which an answer may be larger than `limit`; 0: no more than was asked for."""
-    looks_beyond: bool = True
-    """Whether it is asked for all that the network by its name is: files with frozen delays may have fewer."""
 
     kind = "posterior"
 
     @classmethod
     def load(cls, path: Path, decoder: str | None = None, threads: int | None = None) -> Network:
-        """A checkpoint, or an ONNX file.
+        """A checkpoint.
 
         Args:
             decoder: one of `decoding.DECODERS`; None: the one that the card names.
             threads: that share the frames of a batch; None: as many as there are cores.
         """
         model: Model
-        if path.suffix.lower() == ONNX:
-            from qkgcc.network.onnx_files import StandaloneModel
-
-            model = StandaloneModel(path, threads=threads or 0)
+        if path.suffix.lower() == ".onnx":
+            raise InputError(
+                f"{path} is an ONNX file, which is for other programs: give the network's name, such as general, or "
+                "its checkpoint (.safetensors)"
+            )
+        card, weights = files.read(path)
+        if card.architecture == "steered":
+            model = SteeredModel(card, weights, path, threads=threads)
+        elif card.architecture == "qkgcc":
+            model = PublishedModel(card, weights, path, threads=threads)
+        elif card.architecture in ARCHITECTURES:
+            model = _by_torch(path, threads)
         else:
-            card, weights = files.read(path)
-            if card.architecture == "steered":
-                model = SteeredModel(card, weights, path, threads=threads)
-            elif card.architecture == "qkgcc":
-                model = PublishedModel(card, weights, path, threads=threads)
-            elif card.architecture in ARCHITECTURES:
-                model = _by_torch(path, threads)
-            else:
-                raise InputError(
-                    f"{path} holds a {card.architecture!r}, which this qkgcc does not know; known: "
-                    + ", ".join(ARCHITECTURES)
-                )
+            raise InputError(
+                f"{path} holds a {card.architecture!r}, which this qkgcc does not know; known: "
+                + ", ".join(ARCHITECTURES)
+            )
         return cls.of(model, decoder)
 
     @classmethod
@@ -234,12 +231,11 @@ class Network:
 
     @property
     def calibrated(self) -> bool:
-        """For what the curves were made for: the trained frame, range and step, the card's own decoder, no less of the
+        """For what the curves were made for: the trained frame and range, the card's own decoder, no less of the
         band than the lowest of their rates has, and impossible delays that would be noticed."""
         curves = Curves.of_card(self.card.metrics)
         enough = bool(curves) and self.band >= min(one.rate for one in curves) / 2
         as_made = self.frame == self.card.frame and self.trust == 1 and not self.symmetric and not self.cut
-        as_made = as_made and self.looks_beyond and self.model.step == float(self.card.options.get("step", 1.0))
         return enough and as_made and self.decoder == self.card.metrics.get("decoder", "argmax")
 
     @cached_property
@@ -261,8 +257,6 @@ class Network:
         if self.model.any_delay:
             # Without a spacing too it is asked for more than it may answer: a delay beyond is to be noticed.
             chosen = chosen._asked_for(chosen._trained / rate if max_delay is None else max_delay)
-        elif card.architecture == "steered":
-            chosen = chosen._asked_for_what_is_frozen(max_delay)
         elif max_delay is not None:
             chosen = chosen._cut_to(max_delay)
         if sample_rate >= rate:
@@ -273,7 +267,7 @@ class Network:
 
     def within(self, low: float, high: float) -> Network:
         """The network without what lies outside a band in Hz, as if the input did not hold it."""
-        if not (self.model.any_delay and isinstance(self.model, (SteeredModel, TorchModel))):
+        if not self.model.any_delay:
             raise InputError(
                 f"{self.card.name} cannot leave frequencies out: a band is for a pretrained network by its name, for "
                 "steered checkpoints, and for classical methods, such as phat"
@@ -314,54 +308,20 @@ class Network:
 
     @property
     def _trained(self) -> float:
-        """Samples of the largest delay that it was trained on; the delays of a file's card may be others, frozen."""
+        """Samples of the largest delay that it was trained on."""
         return float(self.card.options.get("max_delay", np.max(self.card.delays)))
 
     def _cut_to(self, max_delay: float) -> Network:
         """Of the delays that it was trained on, those that are possible."""
-        limit = max_delay * self.sample_rate
-        self._check_known(limit, "give the spacing it was trained for, or use phat")
+        limit, most = max_delay * self.sample_rate, float(np.abs(self.lags).max())
+        if round(limit) > most and limit > most:
+            known, wanted = (f"{1000 * delay / self.sample_rate:.2f} ms" for delay in (most, limit))
+            raise InputError(
+                f"{self.card.name} knows delays up to {known}, not {wanted}: give the spacing it was trained for, or "
+                "use phat"
+            )
         lags = self.lags[np.abs(self.lags) <= max(1, round(limit))]
         return replace(self, limit=min(limit, float(lags.max())), candidates=lags, lags=lags)
-
-    def _asked_for_what_is_frozen(self, max_delay: float | None) -> Network:
-        """As the network by its name is asked, so far as its file has those delays."""
-        rate, frozen = self.sample_rate, self.candidates
-        furthest = float(np.abs(frozen).max())
-        if max_delay is not None:
-            again = (
-                f"export it again for a largest delay of {max_delay:.6g} s, give a smaller spacing, or use the "
-                "network's name"
-            )
-            self._check_known(max_delay * rate, again)
-        asked = self._asked_for(min(self._trained, furthest) / rate if max_delay is None else max_delay)
-        candidates, lags = (frozen[np.abs(frozen) <= wanted[-1] + _SAME] for wanted in (asked.candidates, asked.lags))
-        if not len(lags):
-            raise InputError(
-                f"{self.card.name} was exported without any delay up to {1000 * asked.limit / rate:.2f} ms: export it "
-                "again for a largest delay"
-            )
-        everything = len(candidates) == len(asked.candidates)
-        unnoticed = (
-            f"{self.card.name} was exported with delays up to {1000 * furthest / rate:.2f} ms: one beyond them goes "
-            "unnoticed, and the confidence is not calibrated"
-        )
-        return replace(
-            asked,
-            candidates=candidates,
-            lags=lags,
-            looks_beyond=everything,
-            remark=asked.remark if asked.remark or everything else unnoticed,
-        )
-
-    def _check_known(self, limit: float, otherwise: str) -> None:
-        """Whether it has delays up to so many samples, rounded."""
-        most = float(np.abs(self.lags).max())
-        if round(limit) > most and limit > most:
-            exported = self.card.architecture == "steered"
-            known, asked = (f"{1000 * delay / self.sample_rate:.2f} ms" for delay in (most, limit))
-            has = "was exported for" if exported else "knows"
-            raise InputError(f"{self.card.name} {has} delays up to {known}, not {asked}: {otherwise}")
 
     def _asked_for(self, max_delay: float) -> Network:
         """All possible delays, and those beyond them."""

@@ -12,7 +12,8 @@ from qkgcc.core.errors import InputError, MissingExtraError
 from qkgcc.core.files import is_file, shown, write_whole
 from qkgcc.network import files
 from qkgcc.network.registry import PRETRAINED, pretrained
-from qkgcc.pairs.neural import ONNX
+
+ONNX = ".onnx"
 
 
 def export(
@@ -26,10 +27,6 @@ def export(
     max_delay: Annotated[
         float | None, typer.Option(help="Seconds: freeze the delays, from minus to plus this; no input `delays`.")
     ] = None,
-    step: Annotated[
-        float | None,
-        typer.Option(help="Seconds between frozen delays: the network's step, a whole fraction or multiple of it."),
-    ] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Write a network as ONNX: `frames` (batch, 2, n) and `delays` (L,) in seconds in, `logits` (batch, L) out.
@@ -41,15 +38,11 @@ def export(
     Those of the pretrained networks come with the package; others, and those with frozen delays, need onnx to be made:
     pip install 'qkgcc[export]'.
 
-    `qkgcc estimate --method FILE.onnx` runs such a file, to see what other programs will get (needs onnxruntime).
-
     Examples:
 
     * `qkgcc export general --out model.onnx`
 
     * `qkgcc export general-small --out small.onnx --max-delay 0.00146`  (0.5 m between the microphones)
-
-    * `qkgcc export general --out fine.onnx --max-delay 0.00146 --step 0.00003125`  (every half sample at 16 kHz)
 
     * `qkgcc export checkpoints/qkgcc-0.safetensors --out paper.onnx`
     """
@@ -58,25 +51,23 @@ def export(
         raise InputError(f"there is no network {network!r}: give {', '.join(PRETRAINED)}, or the path of a file")
     path = out or (Path(f"{network}.onnx") if network in PRETRAINED else source.with_suffix(ONNX))
     if path.suffix != ONNX:
-        raise InputError(f"--out {path}: its suffix is to be .onnx, by which it is told from a checkpoint")
+        raise InputError(f"--out {path}: the name must end in .onnx")
     if source.suffix.lower() == ONNX:
         raise InputError(f"{source} is an ONNX file already: export from the network's name or its checkpoint")
-    if step is not None and max_delay is None:
-        raise InputError("--step is of frozen delays: give --max-delay, too")
     check_replaceable(path, overwrite)
     if network in PRETRAINED and max_delay is None:  # comes with the package
         content = source.with_suffix(ONNX).read_bytes()
         write_whole(path, lambda target: target.write_bytes(content))
     else:
-        _write(source, path, max_delay, step)
+        _write(source, path, max_delay)
     typer.echo(f"written: {shown(path)} ({path.stat().st_size / 1e6:.2f} MB)")
 
 
-def _write(source: Path, path: Path, max_delay: float | None, step: float | None) -> None:
+def _write(source: Path, path: Path, max_delay: float | None) -> None:
     try:
         from qkgcc.nets import standalone
     except ImportError:
         raise MissingExtraError("making an ONNX file needs onnx: pip install 'qkgcc[export]'") from None
     card, weights = files.read(source)
-    delays = None if max_delay is None else standalone.frozen_delays(card, max_delay, step)
+    delays = None if max_delay is None else standalone.frozen_delays(card, max_delay)
     standalone.export(card, weights, path, delays)

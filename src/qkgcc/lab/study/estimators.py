@@ -44,7 +44,7 @@ def classical(weighting: str, taper: float = TAPER) -> Callable[[float], Method]
 
 
 def network(path: Path, decoder: str | None = None) -> Callable[[float], Method]:
-    """A checkpoint or ONNX file, for a largest delay in samples. One that knows fewer delays answers with those."""
+    """A checkpoint, for a largest delay in samples. One that knows fewer delays answers with those."""
     return _limited(Network.load(path, decoder))
 
 
