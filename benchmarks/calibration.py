@@ -25,7 +25,7 @@ from qkgcc.arrays import Geometry, array
 from qkgcc.audio.recording import open_audio
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import write_whole
-from qkgcc.dsp.warp import warped
+from qkgcc.dsp.warp import warp
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.scenes.render import render
 from qkgcc.lab.scenes.scenes import Scene, Source
@@ -206,7 +206,7 @@ def _recorded(situation: Situation, number: int, speech: Speech) -> dict[str, An
         step = 1 / (1 - 1e-6 * ppm[k])
         samples = int((world.shape[1] - started[k] * RATE) / step) - 100
         noise = 10 ** (-below / 20) * level[k] * rng.standard_normal(samples)
-        files.append(warped(world[k], step, started[k] * RATE, samples) + noise)
+        files.append(warp(world[k], step, started[k] * RATE, samples) + noise)
     # What is heard at t_1 in the first file is heard at (1 - drift) (t_1 + started_1 - started_k + way) in another.
     when = np.arange(0.0, SECONDS, 0.1)
     there = np.stack([np.interp(when, times, path[:, x]) for x in range(3)], axis=1)

@@ -305,7 +305,7 @@ def latency(name: str = "respeaker4", seconds: float = 10.0) -> list[dict[str, A
 
             def show(frames: DirectionFrames, session: Session[DirectionFrames] = session) -> None:
                 frames_csv(frames)
-                session.shown()
+                session.mark_displayed()
 
             session.run(lambda: False, show, lambda: None, print)
         taken = 1000 * np.array(session.latencies)

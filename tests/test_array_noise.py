@@ -9,7 +9,7 @@ from qkgcc.arrays import DirectionEstimator, Geometry, PositionEstimator
 from qkgcc.arrays.evidence import ArrayEvidence
 from qkgcc.audio.recording import open_audio
 from qkgcc.core.errors import InputError
-from qkgcc.dsp.warp import warped
+from qkgcc.dsp.warp import warp
 
 pytestmark = pytest.mark.numeric
 
@@ -59,7 +59,7 @@ def test_a_band_leaves_another_source_out(method: str) -> None:
     for source, azimuth, gain in ((low, 90.0, 1.0), (high, -90.0, 2.0)):
         place = geometry.microphones.mean(axis=0) + 3 * np.array([0.0, np.sign(azimuth), 0.0])
         away = np.linalg.norm(geometry.microphones - place, axis=1)
-        heard += gain * np.stack([warped(source, 1.0, -d / 343.0 * RATE, source.shape[0]) for d in away])
+        heard += gain * np.stack([warp(source, 1.0, -d / 343.0 * RATE, source.shape[0]) for d in away])
     heard += 0.01 * rng.standard_normal(heard.shape)
     for band, azimuth in (((200, 2000), 90.0), ((3000, 8000), -90.0)):
         (found,) = DirectionEstimator(geometry, method, band=band)(heard, RATE).directions
@@ -72,7 +72,7 @@ def test_a_band_is_of_positions_too(method: str) -> None:
     place, rng = np.array([1.0, 1.8, 1.4]), np.random.default_rng(0)
     away = np.linalg.norm(corners.microphones - place, axis=1)
     dry = rng.standard_normal(RATE)
-    heard = np.stack([warped(dry, 1.0, -d / 343.0 * RATE, RATE) / d for d in away])
+    heard = np.stack([warp(dry, 1.0, -d / 343.0 * RATE, RATE) / d for d in away])
     tone = np.sin(2 * np.pi * 900 * np.arange(RATE) / RATE)
     estimator = PositionEstimator(corners, method, band=(1500, 7000))
     assert estimator.evidence(RATE).band == (1500, 7000)

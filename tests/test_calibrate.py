@@ -22,7 +22,7 @@ from qkgcc.audio.recording import Recording, open_audio
 from qkgcc.cli import app
 from qkgcc.core.errors import InputError
 from qkgcc.doctor import diagnose
-from qkgcc.dsp.warp import warped
+from qkgcc.dsp.warp import warp
 from qkgcc.selfcal.moments import measure_moments
 from qkgcc.selfcal.refine import Moments, Refined, _Fit, refine
 from qkgcc.sync.alignment import write_aligned
@@ -47,7 +47,7 @@ def recorder(
     step = RATE / rate / (1 - 1e-6 * ppm)
     last = len(world) / RATE if seconds is None else started + seconds
     count = int((last - started) * RATE / step)
-    heard = warped(world, step, started * RATE, count)
+    heard = warp(world, step, started * RATE, count)
     noise = np.random.default_rng(int(1000 * started) + 1).standard_normal(count)
     return heard + 10 ** (-snr / 20) * world.std() * noise
 
@@ -175,8 +175,8 @@ def test_what_cannot_be_synchronised_is_explained(speech: Array) -> None:
 def test_a_sine_is_read_between_its_samples() -> None:
     place = 100.3 + 0.9999 * np.arange(500)
     sine = np.sin(2 * np.pi * 0.4 * np.arange(1000))
-    np.testing.assert_allclose(warped(sine, 0.9999, 100.3, 500), np.sin(2 * np.pi * 0.4 * place), atol=1e-4)
-    np.testing.assert_allclose(warped(sine, 1.0, 990, 50)[20:], 0, atol=0.02)  # nothing there
+    np.testing.assert_allclose(warp(sine, 0.9999, 100.3, 500), np.sin(2 * np.pi * 0.4 * place), atol=1e-4)
+    np.testing.assert_allclose(warp(sine, 1.0, 990, 50)[20:], 0, atol=0.02)  # nothing there
 
 
 def test_written_files_are_in_step(speech: Array, tmp_path: Path) -> None:
@@ -421,7 +421,7 @@ def spoken_walk(true: Array, sources: Array, speech: Array, each: float = 0.5) -
         dry = speech[k * size : (k + 1) * size]
         distance = np.linalg.norm(source - true, axis=1)
         late = (distance - distance.min()) / C * RATE
-        parts.append(np.stack([warped(dry, 1.0, -shift, size) for shift in late]))
+        parts.append(np.stack([warp(dry, 1.0, -shift, size) for shift in late]))
     x = np.concatenate(parts, axis=1)
     return x / np.abs(x).max() + 1e-3 * np.random.default_rng(0).standard_normal(x.shape)
 

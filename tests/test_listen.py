@@ -148,7 +148,12 @@ def run(session: Session[Any]) -> tuple[list[Any], list[str]]:
     """Answers and sentences."""
     answers: list[Any] = []
     said: list[str] = []
-    session.run(lambda: False, lambda answer: (answers.append(answer), session.shown()), lambda: None, said.append)
+
+    def show(answer: Any) -> None:
+        answers.append(answer)
+        session.mark_displayed()
+
+    session.run(lambda: False, show, lambda: None, said.append)
     return answers, said
 
 
@@ -316,7 +321,7 @@ class TestRealTime:
             now = 100 + session.seconds
             ends = answer.times + analysis.frame / 2
             answered.extend(session.seconds - ends)
-            session.shown()
+            session.mark_displayed()
 
         session.run(lambda: False, show, lambda: None, pytest.fail)
         assert session.latencies

@@ -76,19 +76,19 @@ class TestSamples:
         x[:, :2] = [[-1, 1]] * 3
         path, raw = written(x, tmp_path, format)
         expected = soundfile.read(path, dtype="float32")[0].T
-        np.testing.assert_array_equal(pcm.decoded(raw, format, 3), expected)
+        np.testing.assert_array_equal(pcm.decode(raw, format, 3), expected)
         for size in (1, 7, 999, 5000):
             parts = list(pcm.blocks(io.BytesIO(raw), format, 3, size))
             assert {part.shape[1] for part in parts[:-1]} <= {size}
             np.testing.assert_array_equal(np.concatenate(parts, axis=1), expected)
 
     def test_what_does_not_fit_float32_is_not_taken_for_sound(self) -> None:
-        assert np.isinf(pcm.decoded(np.array([1e300, 0.0]).tobytes(), "f64le", 2)).any()
+        assert np.isinf(pcm.decode(np.array([1e300, 0.0]).tobytes(), "f64le", 2)).any()
 
     def test_signalling_nans_are_nans(self) -> None:
         """Converting them raises a flag of the processor, which NumPy warns of."""
         signalling = b"\1\0\0\0\0\0\xf0\x7f"
-        assert np.isnan(pcm.decoded(2 * signalling, "f64le", 2)).all()
+        assert np.isnan(pcm.decode(2 * signalling, "f64le", 2)).all()
         half = np.frombuffer(b"\1\x7c" * 20_000, "<f2").reshape(2, -1)
         with pytest.raises(InputError, match="channel 0 holds nan at"):
             DelayEstimator("phat")(half, RATE)

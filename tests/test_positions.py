@@ -21,7 +21,7 @@ from qkgcc.arrays.steering import near_delays
 from qkgcc.arrays.trilateration import closed_form, described, fit_position
 from qkgcc.cli import app
 from qkgcc.core.errors import InputError
-from qkgcc.dsp.warp import warped
+from qkgcc.dsp.warp import warp
 from qkgcc.lab.study.array_scoring import errors, space_distances
 
 pytestmark = pytest.mark.numeric
@@ -39,7 +39,7 @@ def heard(dry: Array, geometry: Geometry, place: Array, *, snr: float = 20.0, ta
     """What the microphones hear of a source, with reverberation of noise (so much of the direct sound's power)."""
     rng = np.random.default_rng(0)
     distance = np.linalg.norm(geometry.microphones - place, axis=1)
-    x = np.stack([warped(dry, 1.0, -d / C * RATE, len(dry)) / d for d in distance])
+    x = np.stack([warp(dry, 1.0, -d / C * RATE, len(dry)) / d for d in distance])
     if tail:
         n = int(0.4 * RATE)
         decay = rng.standard_normal((len(geometry), n)) * 10 ** (-3 * np.arange(n) / n) * (np.arange(n) > 100)

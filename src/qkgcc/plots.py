@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from qkgcc.core.checks import check_array, check_name
 from qkgcc.core.errors import InputError, MissingExtraError
-from qkgcc.core.files import MARK, is_folder, shown, write_whole
+from qkgcc.core.files import MARK, display_name, is_folder, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -413,12 +413,14 @@ def new_figure(size: tuple[float, float], path: str | Path | None = None) -> "Fi
         target = Path(check_name("picture", path, "a path such as picture.png"))
         if target.suffix.lower() not in KINDS:
             raise InputError(
-                f"cannot write {shown(target)}: the suffix says the kind of picture, one of {' '.join(KINDS)}"
+                f"cannot write {display_name(target)}: the suffix says the kind of picture, one of {' '.join(KINDS)}"
             )
         if not is_folder(target.parent):
-            raise InputError(f"cannot write {shown(target)}: the folder {shown(target.parent)} does not exist")
+            raise InputError(
+                f"cannot write {display_name(target)}: the folder {display_name(target.parent)} does not exist"
+            )
         if is_folder(target):
-            raise InputError(f"cannot write {shown(target)}: it is a folder")
+            raise InputError(f"cannot write {display_name(target)}: it is a folder")
     return Figure(figsize=size, layout="constrained")
 
 

@@ -62,7 +62,7 @@ from qkgcc.core.checks import (
     check_number,
     check_speed,
     check_threads,
-    given,
+    short_repr,
 )
 from qkgcc.core.errors import InputError
 from qkgcc.core.types import SPEED_OF_SOUND
@@ -380,7 +380,8 @@ def _checked_distances(distance: float | Sequence[float]) -> tuple[float, ...]:
     several = np.atleast_1d(check_array("distance", distance, "metres, or several of them"))
     if several.ndim != 1 or not len(several) or not (np.abs(several) <= FARTHEST).all():
         raise InputError(
-            f"the distance is {given(distance)} m; expected numbers up to {FARTHEST:g}: without it they are far away"
+            f"the distance is {short_repr(distance)} m; expected numbers up to {FARTHEST:g}: without it they are far "
+            "away"
         )
     return tuple(several.tolist())
 

@@ -55,7 +55,7 @@ from qkgcc.core.checks import (
     check_speed,
     check_threads,
 )
-from qkgcc.core.errors import InputError, counted
+from qkgcc.core.errors import InputError, quantity
 from qkgcc.core.types import SPEED_OF_SOUND, Bools, Floats, Floats32, Indices, Samples
 from qkgcc.delay.estimator import NOTABLE, load_network
 from qkgcc.dsp import gcc
@@ -539,7 +539,7 @@ def check_microphones(recording: Recording, geometry: Geometry) -> None:
     if recording.picked_from is None:
         raise InputError(wrong_channels(recording.name, count, geometry))
     raise InputError(
-        f"{count} of the {counted(recording.picked_from, 'channel')} of {recording.name} "
+        f"{count} of the {quantity(recording.picked_from, 'channel')} of {recording.name} "
         f"{'is' if count == 1 else 'are'} chosen; {geometry.name} has {len(geometry)} microphones: choose as many, in "
         "their order"
     )
@@ -553,7 +553,7 @@ def wrong_channels(name: str, count: int, geometry: Geometry) -> str:
         advice = f"record all of them, or give an array of these {count} (a TOML or CSV file of their places)"
     else:
         advice = "a direction needs at least 2 in one file; record all of them"
-    return f"{name} has {counted(count, 'channel')}; {geometry.name} has {len(geometry)} microphones: {advice}"
+    return f"{name} has {quantity(count, 'channel')}; {geometry.name} has {len(geometry)} microphones: {advice}"
 
 
 def _log_softmax(logits: Floats32) -> Floats32:

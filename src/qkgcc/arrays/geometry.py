@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.core.checks import check_array, check_indices, check_name, given
+from qkgcc.core.checks import check_array, check_indices, check_name, short_repr
 from qkgcc.core.errors import InputError
 
 HIGHEST = 10_000.0
@@ -74,7 +74,7 @@ class Geometry:
         for one in check_indices("a pair", (first, second), "(0, 1)"):
             if not 0 <= one < len(self):
                 raise InputError(
-                    f"{self.name} has microphones 0 to {len(self) - 1}; there is no microphone {given(one)}"
+                    f"{self.name} has microphones 0 to {len(self) - 1}; there is no microphone {short_repr(one)}"
                 )
         return float(np.linalg.norm(self.microphones[first] - self.microphones[second]))
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from qkgcc.arrays.files import read_geometry
 from qkgcc.arrays.geometry import MOST_MICROPHONES, Geometry
-from qkgcc.core.checks import check_count, check_name, given
+from qkgcc.core.checks import check_count, check_name, short_repr
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import broken_link, exists
 
@@ -69,7 +69,7 @@ def array(name: str | Path | Geometry) -> Geometry:
     if Path(text).suffix.lower() in (".toml", ".csv") or exists(text) or broken_link(text):
         return read_geometry(text)
     forms = [*FIXED, *(form for form, _ in SHAPES.values())]
-    raise InputError(f"there is no array {given(text)}; there are {', '.join(forms)}, or give a TOML or CSV file")
+    raise InputError(f"there is no array {short_repr(text)}; there are {', '.join(forms)}, or give a TOML or CSV file")
 
 
 def _sized(text: str, shape: str, sizes: list[str]) -> Floats:
@@ -81,12 +81,14 @@ def _sized(text: str, shape: str, sizes: list[str]) -> Floats:
             raise ValueError
     except ValueError:
         raise InputError(
-            f"the array {given(text)} is not understood; expected {form}, such as {_example(shape)}"
+            f"the array {short_repr(text)} is not understood; expected {form}, such as {_example(shape)}"
         ) from None
     for number in numbers:
-        check_count(f"the number of microphones of {given(text)}", number, 2, MOST_MICROPHONES)
+        check_count(f"the number of microphones of {short_repr(text)}", number, 2, MOST_MICROPHONES)
     if not 0 < metres < math.inf:
-        raise InputError(f"the size of {given(text)} is {metres:g} m; expected more than 0, such as {_example(shape)}")
+        raise InputError(
+            f"the size of {short_repr(text)} is {metres:g} m; expected more than 0, such as {_example(shape)}"
+        )
     return make(*numbers, metres)
 
 

@@ -21,7 +21,7 @@ from qkgcc.arrays.directions import DirectionEstimator, followed
 from qkgcc.arrays.evidence import ArrayFrames
 from qkgcc.arrays.grids import angle_between, azimuth_elevation, unit_vectors
 from qkgcc.arrays.maps import FrameMaps
-from qkgcc.core.checks import check_flag, check_name, given
+from qkgcc.core.checks import check_flag, check_name, short_repr
 from qkgcc.core.errors import InputError
 from qkgcc.core.tables import cell, json_numbers, json_text
 from qkgcc.core.types import Floats, Samples
@@ -85,7 +85,7 @@ class DirectionStream:
     ) -> None:
         if not isinstance(estimator, DirectionEstimator):
             raise InputError(
-                f"a stream takes a DirectionEstimator, not {given(estimator)}: "
+                f"a stream takes a DirectionEstimator, not {short_repr(estimator)}: "
                 "DirectionStream(DirectionEstimator(...), sample_rate)"
             )
         track = check_flag("track", track)

@@ -5,7 +5,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from qkgcc.core.errors import InputError, counted
+from qkgcc.core.errors import InputError, quantity
 from qkgcc.core.types import Floats32
 
 FORMATS = ("u8", "s16le", "s24le", "s32le", "f32le", "f64le")
@@ -25,10 +25,10 @@ def sample_bytes(format: str) -> int:
     return int(format[1:].removesuffix("le")) // 8
 
 
-def decoded(data: bytes, format: str, channels: int) -> Floats32:
+def decode(data: bytes, format: str, channels: int) -> Floats32:
     """Interleaved samples at full scale 1, to the bit as they come out of a WAV file. Shape: (channels, n)
 
-    >>> decoded(b"\\x00\\x40\\x00\\x80", "s16le", 2).tolist()
+    >>> decode(b"\\x00\\x40\\x00\\x80", "s16le", 2).tolist()
     [[0.5], [-1.0]]
     """
     width, kind = sample_bytes(format), format[0]
@@ -57,15 +57,15 @@ def blocks(source: BinaryIO, format: str, channels: int, size: int) -> Iterator[
         rest += data
         count = len(rest) // (size * whole)
         for i in range(count):
-            yield decoded(rest[i * size * whole : (i + 1) * size * whole], format, channels)
+            yield decode(rest[i * size * whole : (i + 1) * size * whole], format, channels)
         rest = rest[count * size * whole :]
     spare = len(rest) % whole
     if len(rest) > spare:
-        yield decoded(rest[: len(rest) - spare], format, channels)
+        yield decode(rest[: len(rest) - spare], format, channels)
     if spare:
         raise InputError(
-            f"the raw sound ends within a sample: {counted(spare, 'byte')} left, and {counted(channels, 'channel')} in "
-            f"{format} take {whole}; it has another format or number of channels, or was cut off"
+            f"the raw sound ends within a sample: {quantity(spare, 'byte')} left, and {quantity(channels, 'channel')} "
+            f"in {format} take {whole}; it has another format or number of channels, or was cut off"
         )
 
 

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.audio.soundfiles import BLOCK_SECONDS, SoundFile
-from qkgcc.core.checks import as_numpy, check_indices, check_number, given, plain
-from qkgcc.core.errors import InputError, counted
+from qkgcc.core.checks import as_numpy, check_indices, check_number, short_repr, unwrap_scalar
+from qkgcc.core.errors import InputError, quantity
 from qkgcc.core.types import Samples
 
 _BATCH_SAMPLES = 1 << 18
@@ -148,7 +148,7 @@ def check_channels(name: str, count: int, channels: Sequence[int], mono: str = T
         raise InputError(f"{name} has 1 channel; {needed} ({mono})")
     for channel in chosen:
         if not 0 <= channel < count:
-            raise InputError(f"{name} has channels 0 to {count - 1}, not {given(channel)}")
+            raise InputError(f"{name} has channels 0 to {count - 1}, not {short_repr(channel)}")
     if len(set(chosen)) != len(chosen):
         raise InputError(f"channels {' '.join(map(str, chosen))}: every channel once")
     return list(chosen)
@@ -159,7 +159,7 @@ def check_long_enough(recording: Recording, frame: int, rate: int) -> None:
     needed = -(-frame * recording.sample_rate // rate)
     if recording.samples < needed:
         raise InputError(
-            f"{recording.name} has {counted(recording.samples, 'sample')}, less than a frame ({needed} samples, "
+            f"{recording.name} has {quantity(recording.samples, 'sample')}, less than a frame ({needed} samples, "
             f"{frame / rate:g} s): give a longer recording or a shorter frame"
         )
 
@@ -294,14 +294,16 @@ def read_array(array: Any) -> npt.NDArray[Any]:
             raise InputError(
                 f"channels of unequal lengths ({', '.join(map(str, lengths))} samples): cut them to the same length"
             ) from None
-        raise InputError(f"{given(array)} holds no samples; expected an array of shape (channels, samples)") from None
+        raise InputError(
+            f"{short_repr(array)} holds no samples; expected an array of shape (channels, samples)"
+        ) from None
 
 
 def _checked_array(array: Any) -> Samples:
     """An array of shape (channels, samples) as floats."""
     samples = read_array(array)
     if samples.ndim != 2 or samples.dtype.kind not in "iuf":
-        what = given(array) if samples.ndim == 0 else f"{samples.shape} of {samples.dtype}"
+        what = short_repr(array) if samples.ndim == 0 else f"{samples.shape} of {samples.dtype}"
         raise InputError(f"expected an array of shape (channels, samples) or the path of a recording, got {what}")
     if samples.shape[0] > samples.shape[1] > 0:
         raise InputError(f"expected (channels, samples), got {samples.shape}: transpose the array")
@@ -349,7 +351,7 @@ def _two_recorders(one: Any, two: Any, start: float | None, end: float | None) -
     for recording in (first, second):
         if len(recording.channels) != 1:
             raise InputError(
-                f"{recording.name} has {counted(len(recording.channels), 'channel')}; two recorders are two mono files"
+                f"{recording.name} has {quantity(len(recording.channels), 'channel')}; two recorders are two mono files"
             )
     if first.sample_rate != second.sample_rate:
         raise InputError(
@@ -358,7 +360,7 @@ def _two_recorders(one: Any, two: Any, start: float | None, end: float | None) -
     if first.samples != second.samples:
         shorter = min(first.duration, second.duration)
         raise InputError(
-            f"unequal lengths: {first.name} has {counted(first.samples, 'sample')}, {second.name} {second.samples}; "
+            f"unequal lengths: {first.name} has {quantity(first.samples, 'sample')}, {second.name} {second.samples}; "
             f"cut them to the part they share (if they began together, an end at {int(shorter * 1000) / 1000:g} s does)"
         )
     return Recording(
@@ -387,11 +389,12 @@ def _part(name: str, samples: int, rate: int, start: float | None, end: float | 
 
 def check_rate(sample_rate: Any, name: str | None = None) -> int:
     """The rate as a whole number; of the file of that name."""
-    rate = plain(sample_rate)
+    rate = unwrap_scalar(sample_rate)
     number = isinstance(rate, (int, float)) and not isinstance(rate, bool)
     if not number or not 1000 <= rate <= 768_000 or rate != int(rate):
         where, unit = "" if name is None else f"{name}: ", " Hz" if number else ""
         raise InputError(
-            f"{where}a sample rate of {given(rate)}{unit} is not usable; expected a whole number from 1000 to 768000"
+            f"{where}a sample rate of {short_repr(rate)}{unit} is not usable; expected a whole number from 1000 to "
+            "768000"
         )
     return int(rate)

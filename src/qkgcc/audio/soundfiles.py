@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from qkgcc.audio.truncation import missing_bytes, set_true_length
-from qkgcc.core.errors import InputError, counted
-from qkgcc.core.files import broken_link, shown
+from qkgcc.audio.truncation import missing_bytes, repair_streamed_wav_header
+from qkgcc.core.errors import InputError, quantity
+from qkgcc.core.files import broken_link, display_name
 from qkgcc.core.interrupts import interrupts_wait
 from qkgcc.core.types import Floats32
 
@@ -77,11 +77,11 @@ class SoundFile:
                     yield block.T
         except (soundfile.SoundFileError, RuntimeError) as error:
             readable = self._readable(first, position)
-            after = "" if readable is None else f" after {counted(readable, 'sample')}"
+            after = "" if readable is None else f" after {quantity(readable, 'sample')}"
             raise InputError(f"{self.name} is damaged{after} ({_reason(error)}); copy or convert it again") from None
         if position < last:
             raise InputError(
-                f"{self.name} is truncated: its header promises {counted(self.samples, 'sample')}, {position} can be "
+                f"{self.name} is truncated: its header promises {quantity(self.samples, 'sample')}, {position} can be "
                 "read; copy it again"
             )
 
@@ -147,7 +147,7 @@ class _Stream:
                 ) from None
             if self.size == len(block):
                 self._check_recognised(name)
-        set_true_length(cast(BinaryIO, self.file))
+        repair_streamed_wav_header(cast(BinaryIO, self.file))
 
     def _check_recognised(self, name: str) -> None:
         """By the first block: an endless stream of something else is not read any further."""
@@ -219,12 +219,12 @@ def _named(source: str | Path | BinaryIO) -> tuple[str, Path, _Stream | None]:
     """A name for messages, a path, and the content unless it can be read from there again and again."""
     if not isinstance(source, (str, Path)):
         given = getattr(source, "name", "the stream")
-        name = shown(given) if isinstance(given, str) else str(given)
+        name = display_name(given) if isinstance(given, str) else str(given)
         return name, Path("-"), _Stream(source, name)
     if str(source) == "-":
         return "standard input", Path("-"), _Stream(standard_input(), "standard input")
     path = Path(source)
-    name = shown(path)
+    name = display_name(path)
     try:
         if path.is_dir():
             raise InputError(f"{name} is a folder, not a recording")

@@ -67,7 +67,7 @@ def missing_bytes(file: BinaryIO) -> int:
     return 0
 
 
-def set_true_length(file: BinaryIO) -> None:
+def repair_streamed_wav_header(file: BinaryIO) -> None:
     """Write into the header of a streamed WAV, which does not know its length, the length that it has."""
     if _read(file, 0, 4) != b"RIFF":
         return

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from qkgcc.audio.recording import Recording, open_audio
-from qkgcc.batch.workers import shared
+from qkgcc.batch.workers import share_tasks
 from qkgcc.core.errors import InputError
-from qkgcc.core.files import shown, write_whole
+from qkgcc.core.files import display_name, write_whole
 from qkgcc.core.interrupts import StopRequest
 from qkgcc.delay.estimator import DelayEstimator
 from qkgcc.delay.result import DelayEstimate, write_delays_csv
@@ -93,7 +93,7 @@ def tasks(inputs: Sequence[tuple[Path, Path]], folder: Path, format: str) -> lis
     return list({task.output: task for task in made}.values())
 
 
-def nobody(task: Task, share: Share) -> None:
+def ignore_progress(task: Task, share: Share) -> None:
     """Hears how far tasks are."""
 
 
@@ -102,7 +102,7 @@ def run(
     work: Work,
     jobs: int = 1,
     stop: StopRequest | None = None,
-    progress: Callable[[Task, Share], object] = nobody,
+    progress: Callable[[Task, Share], object] = ignore_progress,
 ) -> Iterator[Outcome]:
     """Do the tasks, `jobs` at a time, and give their outcomes as they come. Leaving it early stops the workers.
 
@@ -121,8 +121,8 @@ def run(
                     return
                 yield do(task, stop, functools.partial(progress, task))
             return
-        for task, outcome in shared(given, _begin, (work, jobs), jobs, stop, progress):
-            yield outcome or Outcome(task, error=f"{shown(task.source)}: {_DIED}")
+        for task, outcome in share_tasks(given, _begin, (work, jobs), jobs, stop, progress):
+            yield outcome or Outcome(task, error=f"{display_name(task.source)}: {_DIED}")
     except KeyboardInterrupt:
         if not stop():
             raise
@@ -142,7 +142,7 @@ def _do(
     task: Task, stop: StopRequest, tell: Callable[[Share], object], *, work: Work, estimator: DelayEstimator
 ) -> Outcome:
     """Whatever is wrong with one recording is its outcome, and no exception: the others are to be done."""
-    name = shown(task.source)
+    name = display_name(task.source)
     warnings: list[str] = []
     silent: list[str] = []
     try:

@@ -15,7 +15,7 @@ from typing import Any
 
 from qkgcc.batch.archives import Task, Work
 from qkgcc.core.errors import InputError
-from qkgcc.core.files import check_writable, is_file, shown
+from qkgcc.core.files import check_writable, display_name, is_file
 from qkgcc.core.tables import json_text, save_text
 from qkgcc.core.textfiles import parse_json, read_text
 from qkgcc.network.registry import PRETRAINED, pretrained
@@ -37,8 +37,8 @@ def missing(given: Sequence[Task], file: Path, options: Mapping[str, Any]) -> li
     held = [task for task in given if _holds(task, before["since"])]
     if held and (changed := _changed(before["options"], options)):
         raise InputError(
-            f"{shown(file.parent)} holds {len(held)} of these outputs made with other options ({'; '.join(changed)}): "
-            "give those, or another folder, or skip none of them, to do all again"
+            f"{display_name(file.parent)} holds {len(held)} of these outputs made with other options "
+            f"({'; '.join(changed)}): give those, or another folder, or skip none of them, to do all again"
         )
     kept = set(held)
     return [task for task in given if task not in kept]

@@ -43,7 +43,7 @@ class _Told:
     what: Any
 
 
-def shared(
+def share_tasks(
     tasks: Sequence[T],
     begin: Callable[..., Callable[[T, StopRequest, Callable[[Any], object]], R]],
     arguments: tuple[Any, ...],

@@ -13,7 +13,7 @@ from qkgcc.batch.archives import Outcome, Share, Task, Work, run
 from qkgcc.cli.overwriting import check_replaceable
 from qkgcc.cli.pace import Pace
 from qkgcc.cli.tables import progress_bar, text_column
-from qkgcc.core.files import check_writable, make_folder, shown
+from qkgcc.core.files import check_writable, display_name, make_folder
 from qkgcc.core.interrupts import stop_requests
 from qkgcc.delay.estimator import DelayEstimator
 from qkgcc.delay.result import CSV_COLUMNS
@@ -92,7 +92,7 @@ def _prepared(
             check_writable(parent)
     if skip_existing and len(left) < len(given) and not outputs.is_known(memory):
         typer.echo(
-            f"warning: {shown(folder)} does not say with what options its outputs were made: they are taken for "
+            f"warning: {display_name(folder)} does not say with what options its outputs were made: they are taken for "
             "these options' own",
             err=True,
         )

@@ -9,7 +9,7 @@ from rich.table import Table
 from qkgcc.cli.options import SpeedOfSound, Temperature, sound_speed
 from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.tables import console
-from qkgcc.core.errors import counted
+from qkgcc.core.errors import quantity
 
 
 def array(
@@ -45,8 +45,8 @@ def array(
     spacings = [geometry.spacing(*pair) for pair in geometry.pairs]
     console().print(table)
     console().print(
-        f"{counted(len(spacings), 'pair')}, {100 * min(spacings):.2f} to {100 * max(spacings):.2f} cm apart: delays up "
-        f"to {1000 * max(spacings) / speed:.3f} ms"
+        f"{quantity(len(spacings), 'pair')}, {100 * min(spacings):.2f} to {100 * max(spacings):.2f} cm apart: delays "
+        f"up to {1000 * max(spacings) / speed:.3f} ms"
     )
     unclear = geometry.cannot_tell
     console().print("It can tell all directions apart." if unclear is None else f"It cannot tell {unclear}.")

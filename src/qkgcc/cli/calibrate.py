@@ -15,7 +15,7 @@ from qkgcc.cli.options import ArrayChannels, SpeedOfSound, Temperature, numbers,
 from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.tables import console, number, progress_bar
 from qkgcc.core.errors import InputError
-from qkgcc.core.files import shown
+from qkgcc.core.files import display_name
 from qkgcc.core.tables import json_numbers, json_text
 
 app = typer.Typer(
@@ -136,7 +136,7 @@ def offsets(
     for remark in answer.remarks:
         console().print(remark)
     for path in written:
-        typer.echo(f"written: {shown(path)}")
+        typer.echo(f"written: {display_name(path)}")
 
 
 @app.command()
@@ -231,7 +231,7 @@ def positions(
             size = f"±{100 * one.sd:.1f} cm" if one.sd < 1 else "not at all"
             console().print(f"Not determined: {one.what} ({size}): {one.advice}.")
         if out is not None:
-            typer.echo(f"written: {shown(out)}")
+            typer.echo(f"written: {display_name(out)}")
     if found.unsolved:
         raise typer.Exit(1)
 
@@ -244,8 +244,8 @@ def _recorders(files: list[Path]) -> tuple[list[Recording], list[str]]:
         recordings = [open_audio(file) for file in files]
         for first, second in itertools.combinations(files, 2):
             if first.exists() and second.exists() and first.samefile(second):
-                what = "is given twice" if first == second else f"and {shown(second)} are one file"
-                raise InputError(f"{shown(first)} {what}: give one file for each recorder")
+                what = "is given twice" if first == second else f"and {display_name(second)} are one file"
+                raise InputError(f"{display_name(first)} {what}: give one file for each recorder")
         return recordings, names
     recording = open_audio(files[0])
     if len(recording.channels) < 2:

@@ -10,7 +10,7 @@ from rich.table import Table
 from qkgcc.cli.estimate import Format, expand
 from qkgcc.cli.options import MaxDelay, Spacing, SpeedOfSound, Temperature, sound_speed
 from qkgcc.cli.tables import console, progress_bar
-from qkgcc.core.errors import InputError, counted
+from qkgcc.core.errors import InputError, quantity
 from qkgcc.core.tables import csv_text, json_text, none_if_nan
 from qkgcc.delay import metrics
 from qkgcc.delay.estimator import DelayEstimator
@@ -99,8 +99,8 @@ def evaluate(
     _print(rows, format, by_file)
     if beyond:
         typer.echo(
-            f"warning: the true delays of {counted(beyond, 'recording')} are beyond the largest that is searched: give "
-            "the real --spacing or --max-delay",
+            f"warning: the true delays of {quantity(beyond, 'recording')} are beyond the largest that is searched: "
+            "give the real --spacing or --max-delay",
             err=True,
         )
     if failed:

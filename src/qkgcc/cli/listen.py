@@ -8,7 +8,7 @@ import typer
 from qkgcc.cli.estimate import Format
 from qkgcc.cli.options import Spacing, SpeedOfSound, Temperature, sound_speed, source_count
 from qkgcc.core.errors import InputError
-from qkgcc.core.files import exists, shown
+from qkgcc.core.files import display_name, exists
 from qkgcc.network.registry import ARRAY_DEFAULT, DEFAULT
 
 
@@ -87,7 +87,8 @@ def listen(
         raise InputError(f"--record {record} is the recording that is replayed: give another name")
     if record is not None and exists(record) and not overwrite:
         raise InputError(
-            f"--record {shown(record)} is there already: give another name, or --overwrite to replace what it holds"
+            f"--record {display_name(record)} is there already: give another name, or --overwrite to replace what it "
+            "holds"
         )
 
     geometry = None if array is None else arrays.array(array)

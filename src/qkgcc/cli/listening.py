@@ -28,8 +28,8 @@ from qkgcc.cli.listening_view import (
 from qkgcc.cli.live import conclude, frame_printer
 from qkgcc.cli.options import picked_channels
 from qkgcc.cli.tables import console
-from qkgcc.core.errors import InputError, counted
-from qkgcc.core.files import shown
+from qkgcc.core.errors import InputError, quantity
+from qkgcc.core.files import display_name
 from qkgcc.core.interrupts import stop_requests
 from qkgcc.core.types import Floats32
 from qkgcc.delay.estimator import DelayEstimator
@@ -137,7 +137,7 @@ def _run(
 
                 def print_line(answer: A) -> None:
                     show(answer)
-                    session.shown()
+                    session.mark_displayed()
 
                 session.run(stop, print_line, lambda: None, lambda text: typer.echo(f"warning: {text}", err=True))
         finally:
@@ -149,13 +149,13 @@ def _run(
 
 
 def _summary(session: Session[Any]) -> str:
-    parts = [f"heard {session.seconds:.1f} s, {counted(session.frames, 'frame')}, {overruns_text(session)}"]
+    parts = [f"heard {session.seconds:.1f} s, {quantity(session.frames, 'frame')}, {overruns_text(session)}"]
     if session.latencies:
         typical, worst = 1000 * np.median(session.latencies), 1000 * max(session.latencies)
         parts.append(f"latency {typical:.0f} ms, at most {worst:.0f} ms")
     parts.append(load_text(session.mean_load, 1))
     if session.recorder is not None:
-        parts.append(f"recording: {shown(session.recorder.path)} ({session.recorder.seconds:.1f} s)")
+        parts.append(f"recording: {display_name(session.recorder.path)} ({session.recorder.seconds:.1f} s)")
     return "; ".join(parts)
 
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from qkgcc.arrays.stream import DirectionFrames, speaking
 from qkgcc.cli.tables import bar, number
-from qkgcc.core.errors import counted
+from qkgcc.core.errors import quantity
 from qkgcc.core.types import Floats
 from qkgcc.delay.result import DelayEstimate
 from qkgcc.live.session import A, Session
@@ -85,7 +85,7 @@ class View(Generic[A]):
     def _draw(self) -> None:
         self._drawn = time.monotonic()
         self._live.update(self._group(), refresh=True)
-        self._session.shown()
+        self._session.mark_displayed()
 
     def _group(self) -> Group:
         width, height = min(self._screen.width, _LARGEST), self._screen.height
@@ -280,7 +280,7 @@ def spread(labels: tuple[str, ...], width: int) -> str:
 
 def status_line(session: Session[A]) -> str:
     """How it keeps up."""
-    parts = [f"heard {session.seconds:.1f} s", counted(session.frames, "frame"), overruns_text(session)]
+    parts = [f"heard {session.seconds:.1f} s", quantity(session.frames, "frame"), overruns_text(session)]
     if session.latencies:
         recent = list(session.latencies)[-15:]
         parts.append(f"latency {1000 * float(np.mean(recent)):.0f} ms")

@@ -10,7 +10,7 @@ from qkgcc.audio import pcm
 from qkgcc.audio.recording import check_channels
 from qkgcc.audio.soundfiles import standard_input
 from qkgcc.cli.tables import frame_lines, frames_heading, summary_line
-from qkgcc.core.errors import InputError, counted
+from qkgcc.core.errors import InputError, quantity
 from qkgcc.core.interrupts import interrupts_wait
 from qkgcc.delay.estimator import DelayEstimator
 from qkgcc.delay.result import DelayEstimate, delays_csv
@@ -82,7 +82,7 @@ def conclude(last: DelayEstimate, heard: int, fault: BaseException | None, *, ta
         raise InputError(f"{last.source} is empty (0 bytes)")
     if not last.summary.frames:
         raise InputError(
-            f"{last.source} has {counted(heard, 'sample')} ({heard / last.sample_rate:.4g} s), less than a frame: "
+            f"{last.source} has {quantity(heard, 'sample')} ({heard / last.sample_rate:.4g} s), less than a frame: "
             "record longer, or give a shorter --frame"
         )
     if not last.summary.answered:

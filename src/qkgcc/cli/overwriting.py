@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.files import MARK, is_file, shown
+from qkgcc.core.files import MARK, display_name, is_file
 from qkgcc.network.card import DIGEST_KEY
 
 Overwrite = Annotated[
@@ -34,9 +34,9 @@ def check_replaceable(path: Path, overwrite: bool, begins: Callable[[bytes], obj
             file.seek(max(0, file.seek(0, os.SEEK_END) - _SEARCHED))
             ends = (head, file.read())
     except OSError as error:
-        raise InputError(f"cannot write {shown(path)}: {error.strerror or error}") from None
+        raise InputError(f"cannot write {display_name(path)}: {error.strerror or error}") from None
     if head and not begins(head) and not any(mark in end for mark in _MARKS for end in ends):
         raise InputError(
-            f"{shown(path)} is there already, and qkgcc did not make it: give another name, or --overwrite to replace "
-            "what it holds"
+            f"{display_name(path)} is there already, and qkgcc did not make it: give another name, or --overwrite to "
+            "replace what it holds"
         )

@@ -27,10 +27,10 @@ _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 60
 
 
-def given(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """A value for a message: on one line, and short.
 
-    >>> given(0.2), given("x" * 1000)[:5], given(10**9999)
+    >>> short_repr(0.2), short_repr("x" * 1000)[:5], short_repr(10**9999)
     ('0.2', "'xxxx", 'a number of 9999 digits or more')
     """
     if isinstance(value, float):
@@ -40,7 +40,7 @@ def given(value: Any) -> str:
     return " ".join(_REPR.repr(value).split())
 
 
-def plain(value: Any) -> Any:
+def unwrap_scalar(value: Any) -> Any:
     """The number in an array or a tensor of no dimensions, as Python has it; anything else as it is."""
     return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
 
@@ -51,16 +51,16 @@ def check_number(what: str, value: Any, low: float, high: float, unit: str = "")
     >>> check_number("spacing", np.float32(0.5), 0.001, 100, "m")
     0.5
     """
-    number = plain(value)
+    number = unwrap_scalar(value)
     after = f" {unit}" if unit else ""
     if isinstance(number, bool) or not isinstance(number, numbers.Real):
-        raise InputError(f"the {what} is {given(number)}; expected a number, {_range(low, high)}{after}")
+        raise InputError(f"the {what} is {short_repr(number)}; expected a number, {_range(low, high)}{after}")
     try:
         found = float(number)
     except OverflowError:  # whole numbers and fractions can be larger than any float
         found, high = math.nan, min(high, sys.float_info.max)
     if not low <= found <= high:
-        raise InputError(f"the {what} is {given(number)}{after}; expected {_range(low, high)}{after}")
+        raise InputError(f"the {what} is {short_repr(number)}{after}; expected {_range(low, high)}{after}")
     return found
 
 
@@ -74,25 +74,25 @@ def check_count(what: str, value: Any, low: int = 1, high: int | None = None, or
     Args:
         or_else: what would be as good.
     """
-    number = plain(value)
+    number = unwrap_scalar(value)
     if isinstance(number, bool) or not isinstance(number, int) or number < low or not (high is None or number <= high):
         up_to = f"at least {low}" if high is None else f"{low} to {high}"
-        raise InputError(f"{what} is {given(number)}; expected a whole number, {up_to}{or_else}")
+        raise InputError(f"{what} is {short_repr(number)}; expected a whole number, {up_to}{or_else}")
     return number
 
 
 def check_flag(what: str, value: Any) -> bool:
     """True or False."""
-    flag = plain(value)
+    flag = unwrap_scalar(value)
     if not isinstance(flag, bool):
-        raise InputError(f"{what} is {given(value)}; expected True or False")
+        raise InputError(f"{what} is {short_repr(value)}; expected True or False")
     return flag
 
 
 def check_choice(what: str, value: Any, known: Sequence[str]) -> str:
     """One of some names."""
     if not isinstance(value, str) or value not in known:
-        raise InputError(f"unknown {what} {given(value)}; known are {', '.join(known)}")
+        raise InputError(f"unknown {what} {short_repr(value)}; known are {', '.join(known)}")
     return value
 
 
@@ -100,9 +100,9 @@ def check_name(what: str, value: Any, expected: str) -> str:
     """A name, or a path, as text."""
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(path, str) or not path:
-        raise InputError(f"the {what} is {given(value)}; expected {expected}")
+        raise InputError(f"the {what} is {short_repr(value)}; expected {expected}")
     if "\0" in path:
-        raise InputError(f"the {what} {given(path)} holds a null character; expected {expected}")
+        raise InputError(f"the {what} {short_repr(path)} holds a null character; expected {expected}")
     return path
 
 
@@ -114,26 +114,26 @@ def check_indices(what: str, value: Any, names: str) -> tuple[int, ...]:
     """
     try:
         none = isinstance(value, (str, bytes, dict, set))
-        chosen = None if none else [plain(one) for one in itertools.islice(value, _MOST_INDICES + 1)]
+        chosen = None if none else [unwrap_scalar(one) for one in itertools.islice(value, _MOST_INDICES + 1)]
     except (TypeError, ValueError):  # a ValueError of a closed stream
         chosen = None
     whole = chosen is not None and all(isinstance(one, int) and not isinstance(one, bool) for one in chosen)
     if chosen is None or not whole or len(chosen) > _MOST_INDICES:
-        raise InputError(f"{what} is {given(value)}; expected whole numbers, such as {names}")
+        raise InputError(f"{what} is {short_repr(value)}; expected whole numbers, such as {names}")
     return tuple(chosen)
 
 
 def check_callback(what: str, value: Callable[..., object] | None) -> None:
     """A function, or None."""
     if value is not None and not callable(value):
-        raise InputError(f"{what} is {given(value)}; expected a function")
+        raise InputError(f"{what} is {short_repr(value)}; expected a function")
 
 
 def check_pair(pair: Sequence[int]) -> tuple[int, int]:
     """Two channels, or two microphones."""
     chosen = check_indices("a pair", pair, "(0, 1)")
     if len(chosen) != 2:
-        raise InputError(f"a pair is {given(pair)}; expected two numbers, such as (0, 1)")
+        raise InputError(f"a pair is {short_repr(pair)}; expected two numbers, such as (0, 1)")
     return chosen[0], chosen[1]
 
 
@@ -141,7 +141,7 @@ def check_pairs(pairs: Any) -> list[tuple[int, int]]:
     """Several of them."""
     listed = pairs.tolist() if hasattr(pairs, "tolist") else pairs
     if isinstance(listed, (str, bytes)) or not hasattr(listed, "__iter__"):
-        raise InputError(f"pairs is {given(pairs)}; expected pairs of channels, such as [(0, 1), (0, 2)]")
+        raise InputError(f"pairs is {short_repr(pairs)}; expected pairs of channels, such as [(0, 1), (0, 2)]")
     return [check_pair(pair) for pair in listed]
 
 
@@ -176,7 +176,7 @@ def check_band(band: Any) -> tuple[float, float] | None:
     try:
         low, high = band
     except (TypeError, ValueError):
-        raise InputError(f"a band is a lowest and a highest frequency in Hz; got {given(band)}") from None
+        raise InputError(f"a band is a lowest and a highest frequency in Hz; got {short_repr(band)}") from None
     low, high = (check_number("edge of the band", edge, 0, math.inf, "Hz") for edge in (low, high))
     if not low < high:
         raise InputError(f"band {low:g} to {high:g} Hz: the first frequency must be below the second")
@@ -206,7 +206,7 @@ def check_array(what: str, value: Any, expected: str) -> Floats:
     if found.size > _MOST_NUMBERS:
         raise InputError(f"{what}: {found.size} numbers are too many; expected {expected}")
     if found.dtype.kind not in "iufb" or (found.dtype.kind == "b" and found.ndim == 0):
-        raise InputError(f"{what}: expected {expected}, got {given(value)}")
+        raise InputError(f"{what}: expected {expected}, got {short_repr(value)}")
     return found.astype(np.float64)
 
 

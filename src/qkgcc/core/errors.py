@@ -5,9 +5,9 @@ import re
 _LONGEST = 2000  # letters of a message: nobody reads more, and what was given may be a file's worth
 
 
-def counted(number: int, noun: str) -> str:
+def quantity(number: int, noun: str) -> str:
     """
-    >>> counted(1, "sample"), counted(2, "channel")
+    >>> quantity(1, "sample"), quantity(2, "channel")
     ('1 sample', '2 channels')
     """
     return f"{number} {noun}{'' if number == 1 else 's'}"
@@ -16,10 +16,10 @@ def counted(number: int, noun: str) -> str:
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     r"""Control characters as Python writes them: a terminal would obey them, and a line would end early.
 
-    >>> print(escaped("\x1b[31mred\n.wav"))
+    >>> print(escape("\x1b[31mred\n.wav"))
     \x1b[31mred\n.wav
     """
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
@@ -33,7 +33,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: str) -> None:
-        message = escaped(message)  # what was given may hold anything
+        message = escape(message)  # what was given may hold anything
         left_out = len(message) - _LONGEST
         if left_out > 0:
             half = _LONGEST // 2

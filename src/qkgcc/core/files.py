@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from qkgcc.core.checks import check_name
-from qkgcc.core.errors import InputError, escaped
+from qkgcc.core.errors import InputError, escape
 
 if sys.platform != "win32":  # where what a killed process leaves stays
     import fcntl
@@ -29,17 +29,17 @@ _IS_TEMPORARY = re.compile(r"\.qkgcc-[a-z0-9_]{8}(\..*)?").fullmatch  # as tempf
 _cleaned: set[Path] = set()  # folders in which this process has looked for what others left: a folder may be large
 
 
-def shown(path: str | Path) -> str:
+def display_name(path: str | Path) -> str:
     """A file's name for messages and tables: bytes that are no letters and control characters are numbers.
 
-    >>> shown("talk-" + b"\\xff".decode(errors="surrogateescape"))
+    >>> display_name("talk-" + b"\\xff".decode(errors="surrogateescape"))
     'talk-\\\\xff'
     """
     try:
         name = os.fsencode(path)
     except UnicodeEncodeError:  # half a letter, which no name of a file can have
         name = str(path).encode(errors="backslashreplace")
-    return escaped(name.decode(sys.getfilesystemencoding(), errors="backslashreplace"))
+    return escape(name.decode(sys.getfilesystemencoding(), errors="backslashreplace"))
 
 
 def is_file(path: str | Path) -> bool:
@@ -66,7 +66,7 @@ def broken_link(path: str | Path) -> str | None:
         return None
     except OSError as error:
         why = "leads back to it" if error.errno == errno.ELOOP else "does not exist"
-    return f"{shown(path)} is a link to {shown(os.readlink(path))}, which {why}"  # noqa: PTH115
+    return f"{display_name(path)} is a link to {display_name(os.readlink(path))}, which {why}"  # noqa: PTH115
 
 
 def make_folder(folder: Path) -> None:
@@ -75,14 +75,14 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         why = broken_link(folder) or error.strerror or error
-        raise InputError(f"cannot make the folder {shown(folder)}: {why}") from None
+        raise InputError(f"cannot make the folder {display_name(folder)}: {why}") from None
 
 
 def check_file(path: Path) -> None:
     """An `InputError` for what is no file that can be read again and again."""
     if is_file(path):
         return
-    name = shown(path)
+    name = display_name(path)
     if is_folder(path):
         raise InputError(f"{name} is a folder; expected a file")
     if exists(path):
@@ -96,17 +96,17 @@ def check_writable(folder: Path) -> float:
         with _temporary_file(folder) as probe:
             return probe.stat().st_mtime
     except OSError as error:
-        raise InputError(f"cannot write into the folder {shown(folder)}: {error.strerror or error}") from None
+        raise InputError(f"cannot write into the folder {display_name(folder)}: {error.strerror or error}") from None
 
 
 def write_whole(path: str | Path, write: Callable[[Path], object]) -> Path:
     """Let `write` fill a temporary file beside `path`, then put it in place; a fault leaves the old file as it was."""
     path = Path(check_name("file to write", path, "a path"))
     if not is_folder(path.parent):
-        raise InputError(f"cannot write {shown(path)}: the folder {shown(path.parent)} does not exist")
+        raise InputError(f"cannot write {display_name(path)}: the folder {display_name(path.parent)} does not exist")
     if exists(path) and not is_file(path):
         what = "a folder" if is_folder(path) else "a pipe or a device"
-        raise InputError(f"cannot write {shown(path)}: it is {what}; expected the name of a file")
+        raise InputError(f"cannot write {display_name(path)}: it is {what}; expected the name of a file")
     try:
         path = path.resolve() if path.is_symlink() else path  # what it leads to is replaced, and the link is kept
         with _temporary_file(path.parent, path.suffix) as temporary:
@@ -116,7 +116,7 @@ def write_whole(path: str | Path, write: Callable[[Path], object]) -> Path:
             temporary.chmod(0o666 & ~_umask())
             temporary.replace(path)
     except OSError as error:
-        raise InputError(f"cannot write {shown(path)}: {error.strerror or error}") from None
+        raise InputError(f"cannot write {display_name(path)}: {error.strerror or error}") from None
     return path
 
 

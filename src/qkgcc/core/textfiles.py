@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.files import broken_link, shown
+from qkgcc.core.files import broken_link, display_name
 
 MOST_CHARACTERS = 1_000_000
 """Of a text that is read as a whole: settings, a geometry."""
@@ -41,13 +41,15 @@ def read_text(path: str | Path) -> str:
         parts.append(line)
         count += len(line)
         if count > MOST_CHARACTERS:
-            raise InputError(f"{shown(path)} is too long: expected a text of at most {MOST_CHARACTERS} characters")
+            raise InputError(
+                f"{display_name(path)} is too long: expected a text of at most {MOST_CHARACTERS} characters"
+            )
     return "".join(parts)
 
 
 def text_lines(path: str | Path) -> Iterator[str]:
     """The lines of a file in UTF-8, with their ends."""
-    name = shown(path)
+    name = display_name(path)
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             while line := file.readline(LONGEST_LINE + 1):

@@ -40,7 +40,7 @@ from qkgcc.core.checks import (
     check_spacing,
     check_speed,
     check_threads,
-    given,
+    short_repr,
 )
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import broken_link, check_file, exists, is_folder
@@ -561,6 +561,7 @@ def load_network(method: str | Path, decoder: str | None = None, threads: int | 
         check_file(path)
     else:
         raise InputError(
-            f"unknown method {given(name)}; known are {', '.join(METHODS)}, or the path of a network (no such file)"
+            f"unknown method {short_repr(name)}; known are {', '.join(METHODS)}, or the path of a network (no such "
+            "file)"
         )
     return Network.load(path, decoder, threads)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.audio.recording import as_floats, check_rate, check_samples, read_block
-from qkgcc.core.checks import check_number, given
+from qkgcc.core.checks import check_number, short_repr
 from qkgcc.core.errors import InputError
 from qkgcc.core.types import Samples
 from qkgcc.delay.estimator import DelayEstimator
@@ -51,7 +51,7 @@ class DelayStream:
         lookahead = check_number("lookahead", lookahead, 0, 1, "s")
         if not isinstance(estimator, DelayEstimator):
             raise InputError(
-                f"a stream takes a DelayEstimator, not {given(estimator)}: "
+                f"a stream takes a DelayEstimator, not {short_repr(estimator)}: "
                 "DelayStream(DelayEstimator(...), sample_rate)"
             )
         self.estimator = estimator

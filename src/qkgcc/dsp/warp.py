@@ -16,10 +16,10 @@ _PHASES = 1024  # between two samples, at which the sinc is known; a straight li
 _CHUNK = 4096  # samples made at once: 2 MB of what they are made of
 
 
-def warped(samples: Samples, step: float, first: float, count: int) -> Samples:
+def warp(samples: Samples, step: float, first: float, count: int) -> Samples:
     """Samples at the places first, first + step, ...; zeros where there are none. Shape: (..., n) -> (..., count)
 
-    >>> warped(np.arange(200.0), 1.0, 99.5, 2).round(3).tolist()
+    >>> warp(np.arange(200.0), 1.0, 99.5, 2).round(3).tolist()
     [99.5, 100.5]
     """
     made = np.zeros((*samples.shape[:-1], count), dtype=samples.dtype)

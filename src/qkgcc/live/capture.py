@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from qkgcc.audio.recording import check_rate, open_audio
-from qkgcc.core.errors import InputError, MissingExtraError, counted
+from qkgcc.core.errors import InputError, MissingExtraError, quantity
 from qkgcc.core.types import Floats32
 
 BLOCK = 0.01
@@ -156,7 +156,7 @@ class SoundCard(Source):
         most = int(found["max_input_channels"])
         if most < channels:
             raise InputError(
-                f"the sound card {found['name']} has {counted(most, 'input channel')}, and {channels} are needed: "
+                f"the sound card {found['name']} has {quantity(most, 'input channel')}, and {channels} are needed: "
                 "choose another (`qkgcc listen --devices`)"
             )
         rate = check_rate(int(found["default_samplerate"]) if sample_rate is None else sample_rate)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.files import MARK, shown
+from qkgcc.core.files import MARK, display_name
 from qkgcc.core.types import Floats32
 
 SUFFIXES = (".wav", ".flac")
@@ -44,13 +44,17 @@ class Recorder:
         self.fault: str | None = None
         kind = self.path.suffix.lower()
         if kind not in SUFFIXES:
-            raise InputError(f"cannot record to {shown(path)}: the ending says the format, one of {' '.join(SUFFIXES)}")
+            raise InputError(
+                f"cannot record to {display_name(path)}: the ending says the format, one of {' '.join(SUFFIXES)}"
+            )
         if kind == ".flac" and not (channels <= 8 and sample_rate <= 655_350):
-            raise InputError(f"cannot record to {shown(path)}: FLAC takes up to 8 channels and 655350 Hz: take .wav")
+            raise InputError(
+                f"cannot record to {display_name(path)}: FLAC takes up to 8 channels and 655350 Hz: take .wav"
+            )
         try:
             self._file: _File | None = (WavFile if kind == ".wav" else _Flac)(self.path, sample_rate, channels)
         except (OSError, RuntimeError) as error:
-            raise InputError(f"cannot record to {shown(path)}: {_reason(error)}") from None
+            raise InputError(f"cannot record to {display_name(path)}: {_reason(error)}") from None
 
     @property
     def seconds(self) -> float:
@@ -75,7 +79,7 @@ class Recorder:
                 self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        self.fault = f"the recording {shown(self.path)} ends after {self.seconds:.1f} s: {_reason(error)}"
+        self.fault = f"the recording {display_name(self.path)} ends after {self.seconds:.1f} s: {_reason(error)}"
         self.close()
 
 

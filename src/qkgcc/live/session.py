@@ -161,7 +161,7 @@ class Session(Generic[A]):
             if self.recorder is not None:
                 self.recorder.close()
 
-    def shown(self) -> None:
+    def mark_displayed(self) -> None:
         """The newest frames are in front of whoever waits for them."""
         if self.source.live:
             now = time.monotonic()

@@ -15,7 +15,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.files import shown, write_whole
+from qkgcc.core.files import display_name, write_whole
 from qkgcc.network.card import DIGEST_KEY
 
 OPSET = 20
@@ -87,7 +87,9 @@ def save(graph: onnx.GraphProto, metadata: Mapping[str, str], path: Path) -> Non
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise InputError(f"cannot write {shown(path)}: part of {shown(path.parent)} is no folder but a file") from None
+        raise InputError(
+            f"cannot write {display_name(path)}: part of {display_name(path.parent)} is no folder but a file"
+        ) from None
     except OSError as error:
-        raise InputError(f"cannot write {shown(path)}: {error.strerror or error}") from None
+        raise InputError(f"cannot write {display_name(path)}: {error.strerror or error}") from None
     write_whole(path, lambda target: target.write_bytes(content))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qkgcc.core.checks import given
+from qkgcc.core.checks import short_repr
 from qkgcc.core.errors import InputError
 from qkgcc.core.types import Floats
 
@@ -56,5 +56,5 @@ def truth_at(times: ArrayLike, name: str) -> Floats:
 
 def _file(name: str, kind: str) -> Path:
     if not isinstance(name, str) or name not in NAMES:
-        raise InputError(f"no bundled recording is called {given(name)}; there are {' and '.join(NAMES)}")
+        raise InputError(f"no bundled recording is called {short_repr(name)}; there are {' and '.join(NAMES)}")
     return Path(str(files(__name__).joinpath(f"{name}.{kind}")))

@@ -22,8 +22,8 @@ import numpy.typing as npt
 from qkgcc.arrays.geometry import HIGHEST, Geometry
 from qkgcc.arrays.presets import array
 from qkgcc.arrays.wavefronts import across, arrivals, derivatives, nearest_wavefronts
-from qkgcc.core.checks import check_flag, check_number, check_speed, given
-from qkgcc.core.errors import InputError, counted
+from qkgcc.core.checks import check_flag, check_number, check_speed, short_repr
+from qkgcc.core.errors import InputError, quantity
 from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.selfcal.observability import LIMIT, Unsolved, rigid_motions, undetermined, unsolved
 
@@ -120,7 +120,7 @@ def refine(
     """
     nominal = array(nominal)
     if not isinstance(moments, Moments):
-        raise InputError(f"moments is {given(moments)}; expected what measure_moments answers")
+        raise InputError(f"moments is {short_repr(moments)}; expected what measure_moments answers")
     count = len(nominal)
     if count < 3:
         raise InputError(f"the geometry has {count} microphones; their places can be refined from 3 on")
@@ -140,7 +140,7 @@ def refine(
     known = (moments.weights > 0).sum(axis=1) >= count - 1
     if known.sum() < _FEWEST:
         raise InputError(
-            f"only {counted(int(known.sum()), 'moment')} with enough clear delays; refining needs {_FEWEST}: a walk "
+            f"only {quantity(int(known.sum()), 'moment')} with enough clear delays; refining needs {_FEWEST}: a walk "
             "around the microphones while talking or clapping, for half a minute or more"
         )
     middle = nominal.microphones.mean(axis=0)

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from qkgcc.audio.recording import Recording, resampled
 from qkgcc.core.errors import InputError
-from qkgcc.core.files import make_folder, shown, write_whole
+from qkgcc.core.files import display_name, make_folder, write_whole
 from qkgcc.core.types import Samples
-from qkgcc.dsp.warp import TAPS, warped
+from qkgcc.dsp.warp import TAPS, warp
 from qkgcc.live.recorder import WavFile
 from qkgcc.sync.synchronise import Synchronisation
 
@@ -43,7 +43,7 @@ def write_aligned(
         raise InputError(f"two of the recordings would be written to one file: {', '.join(sorted(names))}")
     for path in paths:
         if any(path.resolve() == source.resolve() for source in sources):
-            raise InputError(f"{shown(path)} is one of the recordings: choose another folder")
+            raise InputError(f"{display_name(path)} is one of the recordings: choose another folder")
     rate = synchronisation.sample_rate
     begin, end = common_part(synchronisation, recordings)
     for count, (path, recording, clock) in enumerate(zip(paths, recordings, synchronisation.clocks, strict=True)):
@@ -90,7 +90,7 @@ def common_part(synchronisation: Synchronisation, recordings: Sequence[Recording
 
 
 def _read_at(blocks: Iterator[Samples], step: float, start: float, count: int) -> Iterator[Samples]:
-    """`warped`, block by block."""
+    """`warp`, block by block."""
     made = position = 0  # samples made, and the place of the buffer's first one
     buffer: npt.NDArray[Any] | None = None
     ended = False
@@ -108,7 +108,7 @@ def _read_at(blocks: Iterator[Samples], step: float, start: float, count: int) -
         reach = position + buffer.shape[1] - TAPS // 2 - 1
         ready = count if ended else min(count, max(made, math.floor((reach - start) / step)))
         if ready > made:
-            yield warped(buffer, step, start + step * made - position, ready - made)
+            yield warp(buffer, step, start + step * made - position, ready - made)
             made = ready
             drop = max(0, min(buffer.shape[1], math.floor(start + step * made) - TAPS - position))
             buffer, position = buffer[:, drop:], position + drop

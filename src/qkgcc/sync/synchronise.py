@@ -19,11 +19,11 @@ import numpy as np
 import scipy.fft
 
 from qkgcc.audio.recording import Recording, as_recording, resampled
-from qkgcc.core.checks import check_array, check_callback, check_speed, given
-from qkgcc.core.errors import InputError, counted
+from qkgcc.core.checks import check_array, check_callback, check_speed, short_repr
+from qkgcc.core.errors import InputError, quantity
 from qkgcc.core.types import SPEED_OF_SOUND, Floats, Floats32
 from qkgcc.dsp.long_lags import Excerpt, Line, Track, consensus, track
-from qkgcc.dsp.warp import warped
+from qkgcc.dsp.warp import warp
 from qkgcc.sync.clock_fit import AGREE, Clock, fit_clock
 from qkgcc.sync.edges import ALIKE, LIKE, first_to_arrive, track_edges
 
@@ -113,14 +113,14 @@ def synchronise(
     check_callback("progress", progress)
     speed_of_sound = check_speed(speed_of_sound)
     if not isinstance(recordings, Sequence) or isinstance(recordings, str):
-        raise InputError(f"recordings is {given(recordings)}; expected one for each of 2 or more recorders")
+        raise InputError(f"recordings is {short_repr(recordings)}; expected one for each of 2 or more recorders")
     recorders = [as_recording(one) for one in recordings]
     if len(recorders) < 2:
-        raise InputError(f"{counted(len(recorders), 'recorder')} given; offsets need 2 or more")
+        raise InputError(f"{quantity(len(recorders), 'recorder')} given; offsets need 2 or more")
     if distances is not None:
         metres = check_array("distances", distances, "metres, one for each recorder")
         if metres.shape != (len(recorders),) or not ((metres >= 0) & (metres <= 1000)).all():
-            raise InputError(f"the distances are {given(distances)}; expected {len(recorders)}, of 0 to 1000 m")
+            raise InputError(f"the distances are {short_repr(distances)}; expected {len(recorders)}, of 0 to 1000 m")
         distances = metres.tolist()
     rate = min(RATE, *(recording.sample_rate for recording in recorders))
     first = _mono(recorders[0], rate)
@@ -220,7 +220,7 @@ def _measure(first: Floats32, other: Floats32, rate: int, coarse: Line) -> Clock
         if end - begin < 0.1 * rate:
             return None
         if look:
-            moved = warped(other, 1 - line.slope, begin * (1 - line.slope) - line.offset * rate, end - begin)
+            moved = warp(other, 1 - line.slope, begin * (1 - line.slope) - line.offset * rate, end - begin)
             base, rest = line, Line()
         else:
             shift = round(float(line.at((begin + end) / 2 / rate)) * rate)

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from qkgcc.core.checks import check_number, given
+from qkgcc.core.checks import check_number, short_repr
 from qkgcc.core.errors import InputError
 from qkgcc.tracks.motion import Motion, State, angle_between, moved, way_to
 from qkgcc.tracks.tracker import PAUSE, SPEAKING, Track
@@ -51,9 +51,9 @@ def smooth(history: Iterable[tuple[float, Sequence[Track]]], motion: Motion | No
     except (TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"the history is {given(history)}; expected times, each with its tracks") from None
+        raise InputError(f"the history is {short_repr(history)}; expected times, each with its tracks") from None
     if motion is not None and not isinstance(motion, Motion):
-        raise InputError(f"motion is {given(motion)}; expected a Motion")
+        raise InputError(f"motion is {short_repr(motion)}; expected a Motion")
     times = [time for time, _ in frames]
     if any(later <= earlier for earlier, later in itertools.pairwise(times)):
         raise InputError("the times of a history must rise: give one recording at a time, in order")

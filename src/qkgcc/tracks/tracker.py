@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
-from qkgcc.core.checks import check_array, check_count, check_flag, check_number, given
+from qkgcc.core.checks import check_array, check_count, check_flag, check_number, short_repr
 from qkgcc.core.errors import InputError
 from qkgcc.tracks.motion import Motion, State, moved
 from qkgcc.tracks.reflections import reflected
@@ -162,7 +162,7 @@ class Tracker:
         error = check_number("error of frames", error, 0.1, 45, "degrees")
         sharpness = check_number("sharpness of frames", sharpness, 0.1, 100)
         if motion is not None and not isinstance(motion, Motion):
-            raise InputError(f"motion is {given(motion)}; expected a Motion")
+            raise InputError(f"motion is {short_repr(motion)}; expected a Motion")
         self.seconds_per_frame = seconds_per_frame
         self._sharpness = sharpness
         self.motion = motion or Motion()

@@ -9,7 +9,7 @@ import typer
 
 from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.core.errors import InputError, MissingExtraError
-from qkgcc.core.files import is_file, shown, write_whole
+from qkgcc.core.files import display_name, is_file, write_whole
 from qkgcc.network import files
 from qkgcc.network.registry import PRETRAINED, pretrained
 
@@ -60,7 +60,7 @@ def export(
         write_whole(path, lambda target: target.write_bytes(content))
     else:
         _write(source, path, max_delay)
-    typer.echo(f"written: {shown(path)} ({path.stat().st_size / 1e6:.2f} MB)")
+    typer.echo(f"written: {display_name(path)} ({path.stat().st_size / 1e6:.2f} MB)")
 
 
 def _write(source: Path, path: Path, max_delay: float | None) -> None:

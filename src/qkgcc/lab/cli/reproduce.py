@@ -12,7 +12,7 @@ from rich.table import Table
 from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.tables import console, progress_bar
 from qkgcc.core.errors import InputError, MissingExtraError
-from qkgcc.core.files import shown
+from qkgcc.core.files import display_name
 
 if TYPE_CHECKING:
     from qkgcc.lab.study.reproduce import Workshop
@@ -119,7 +119,7 @@ def reproduce(
                 for suffix in (".png", ".svg"):
                     check_replaceable(figures / f"{wanted.value}{suffix}", overwrite)
                 for path in pictures.draw(wanted.value, shop, figures):
-                    typer.echo(f"picture: {shown(path)}")
+                    typer.echo(f"picture: {display_name(path)}")
     finally:
         bar.stop()
 

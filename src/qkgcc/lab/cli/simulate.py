@@ -9,7 +9,7 @@ from rich.progress import track
 
 from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.cli.tables import console
-from qkgcc.core.errors import InputError, counted
+from qkgcc.core.errors import InputError, quantity
 
 if TYPE_CHECKING:
     from qkgcc.lab.corpora.banks import Bank
@@ -168,4 +168,4 @@ def _record(
         ):
             scene = _scene(distribution, seed, i, catalog)
             recordings.add(i, scene, render(scene, signals, seconds, engine=engine, whole=whole))
-    typer.echo(f"{counted(len(missing), 'recording')} rendered, {count - len(missing)} were there already: {out}")
+    typer.echo(f"{quantity(len(missing), 'recording')} rendered, {count - len(missing)} were there already: {out}")
