@@ -16,11 +16,10 @@ import numpy as np
 from benchmarks.timing import Rows, write
 from qkgcc import DelayEstimator
 from qkgcc.lab.corpora.banks import Bank
-from qkgcc.lab.scenes.catalog import Catalog, lookup
-from qkgcc.lab.scenes.general import general_scene
-from qkgcc.lab.scenes.law import PLAIN
+from qkgcc.lab.scenes.general import PLAIN, general_scene
 from qkgcc.lab.scenes.render import Rendered, render
 from qkgcc.lab.scenes.scenes import Scene
+from qkgcc.lab.scenes.signals import Catalog, lookup
 from qkgcc.pairs.confidence import TOLERANCE
 
 RATE, SECONDS, SEED = 16000, 3.0, 20

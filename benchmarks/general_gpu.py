@@ -26,18 +26,17 @@ from benchmarks import plain_images
 from benchmarks.timing import write
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.rooms.shoebox import count_images, response_length
-from qkgcc.lab.scenes import bulk_rooms, general_frames, walking
-from qkgcc.lab.scenes.general import Scenes, general_scenes
-from qkgcc.lab.scenes.general_sources import SAMPLES, GeneralSources
-from qkgcc.lab.scenes.law import GENERAL, Law
+from qkgcc.lab.scenes import bulk_rooms, general_frames
+from qkgcc.lab.scenes.bulk_rooms import SAMPLES, GeneralSources
+from qkgcc.lab.scenes.general import GENERAL, Law, Scenes, general_scenes
 from qkgcc.lab.scenes.render import delay_at, render
 
 POOL = 128
 COMPARED = 8
 STEPS = {
     "responses": (bulk_rooms, "responses"),
-    "convolution": (bulk_rooms, "convolved"),
-    "direct sound of those who walk": (walking, "direct_sound"),
+    "convolution": (bulk_rooms, "convolve_pairs"),
+    "direct sound of those who walk": (bulk_rooms, "direct_sound"),
     "signals": (GeneralSources, "parts"),
     "levels": (general_frames, "mix"),
     "noise": (general_frames, "noises"),
@@ -173,7 +172,7 @@ def main() -> None:
 
     rooms = bulk_rooms.Rooms.of(scenes[0])
     there = scenes[0].signal != ""
-    points = np.where(there, walking.points(scenes[0].first, scenes[0].last), 0).sum(axis=1)
+    points = np.where(there, bulk_rooms.count_path_points(scenes[0].first, scenes[0].last), 0).sum(axis=1)
     images = 2 * float(np.mean(points * [count_images(order) for order in rooms.order.tolist()]))
     rows = [
         row("scenes a second", f"{rate:.0f}"),

@@ -23,7 +23,7 @@ from qkgcc.dsp import gcc
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.rooms.mixing import power_spectrum
 from qkgcc.lab.scenes import paper
-from qkgcc.lab.scenes.frames import Sources, paper_frames
+from qkgcc.lab.scenes.paper_frames import Sources, paper_frames
 from qkgcc.lab.study.results import interval
 from qkgcc.nets import checkpoint
 

@@ -18,7 +18,7 @@ from qkgcc.lab.rooms import gpu
 from qkgcc.lab.rooms.mixing import add_white_noise, heard_frames, level_of_convolved
 from qkgcc.lab.rooms.shoebox import response_length, sabine
 from qkgcc.lab.scenes import paper
-from qkgcc.lab.scenes.frames import Sources, paper_frames
+from qkgcc.lab.scenes.paper_frames import Sources, paper_frames
 
 PAIRS = 32768
 

@@ -27,12 +27,12 @@ from qkgcc.lab.corpora.packing import build
 from qkgcc.lab.rooms.degradations import Degradations
 from qkgcc.lab.rooms.shoebox import energy_decay, measured_t60
 from qkgcc.lab.scenes import paper
-from qkgcc.lab.scenes.catalog import lookup
 from qkgcc.lab.scenes.engines import responses
-from qkgcc.lab.scenes.frames import Sources, paper_frames
+from qkgcc.lab.scenes.paper_frames import Sources, paper_frames
 from qkgcc.lab.scenes.recordings import Recordings, encoded
 from qkgcc.lab.scenes.render import Rendered, delay_at, render
 from qkgcc.lab.scenes.scenes import Scene, Source
+from qkgcc.lab.scenes.signals import lookup
 from qkgcc.plots import plot_scene
 from test_cli import qkgcc
 from test_data_corpora import make_clips, make_librispeech

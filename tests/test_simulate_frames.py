@@ -10,9 +10,9 @@ import torch
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.corpora.packing import build
 from qkgcc.lab.scenes import paper
-from qkgcc.lab.scenes.catalog import Catalog, lookup, whole_utterances
-from qkgcc.lab.scenes.frames import Sources, paper_frames
+from qkgcc.lab.scenes.paper_frames import Sources, paper_frames
 from qkgcc.lab.scenes.render import render
+from qkgcc.lab.scenes.signals import Catalog, lookup, whole_utterances
 from test_data_corpora import make_librispeech
 
 pytestmark = pytest.mark.numeric

@@ -8,10 +8,20 @@ import pytest
 
 from qkgcc.core.errors import InputError
 from qkgcc.lab.rooms.shoebox import sabine
-from qkgcc.lab.scenes.catalog import Catalog
-from qkgcc.lab.scenes.general import RESAMPLED, SECONDS, STEP, TELEPHONE, Scenes, general_scene, general_scenes
-from qkgcc.lab.scenes.law import GENERAL, Law, table
-from qkgcc.lab.scenes.placement import WALL
+from qkgcc.lab.scenes.general import (
+    GENERAL,
+    RESAMPLED,
+    SECONDS,
+    STEP,
+    TELEPHONE,
+    WALL,
+    Law,
+    Scenes,
+    general_scene,
+    general_scenes,
+    law_table,
+)
+from qkgcc.lab.scenes.signals import Catalog
 
 CATALOG = Catalog(
     speech=tuple(f"speech-{i}" for i in range(500)),
@@ -296,9 +306,9 @@ def test_microphones_of_an_array_lie_within_its_aperture() -> None:
 
 
 def test_the_table_has_a_row_for_everything_that_is_drawn() -> None:
-    rows = table().splitlines()[2:]
+    rows = law_table().splitlines()[2:]
     assert len(rows) == len(dataclasses.fields(Law))
-    assert "| t60 | 0 to 1.2 |" in table()
+    assert "| t60 | 0 to 1.2 |" in law_table()
 
 
 def test_a_scene_is_drawn_in_less_than_a_millisecond() -> None:

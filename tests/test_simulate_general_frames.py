@@ -16,13 +16,11 @@ from qkgcc.core.errors import InputError
 from qkgcc.dsp.gcc import gcc
 from qkgcc.lab.corpora.packing import build
 from qkgcc.lab.rooms import noise
-from qkgcc.lab.scenes import bulk_rooms, general_frames, walking
-from qkgcc.lab.scenes.bulk_rooms import Rooms
-from qkgcc.lab.scenes.catalog import Catalog
-from qkgcc.lab.scenes.general import Scenes, general_scenes
-from qkgcc.lab.scenes.general_sources import SAMPLE_RATE, SAMPLES, GeneralSources
-from qkgcc.lab.scenes.law import GENERAL
+from qkgcc.lab.scenes import bulk_rooms, general_frames
+from qkgcc.lab.scenes.bulk_rooms import SAMPLE_RATE, SAMPLES, GeneralSources, Rooms
+from qkgcc.lab.scenes.general import GENERAL, Scenes, general_scenes
 from qkgcc.lab.scenes.render import _cut, delay_at, render
+from qkgcc.lab.scenes.signals import Catalog
 from test_data_corpora import make_librispeech
 
 pytestmark = pytest.mark.numeric
@@ -195,8 +193,8 @@ def test_the_direct_sound_of_a_source_at_rest_is_that_of_its_response() -> None:
     signals = torch.as_tensor(rng.standard_normal((2, 8000)), dtype=torch.float32)
     places, microphones = rng.uniform(0.5, 2.4, (2, 3)), rng.uniform(0.5, 2.4, (2, 2, 3))
     rooms = Rooms(np.full((2, 3), 3.0), microphones, np.zeros(2), np.zeros(2, int), np.full(2, 4096))
-    direct = walking.direct_sound(signals, places, places, microphones)
-    heard = bulk_rooms.heard(signals, places, places, rooms)
+    direct = bulk_rooms.direct_sound(signals, places, places, microphones)
+    heard = bulk_rooms.hear_sources(signals, places, places, rooms)
     spectra = np.fft.rfft(np.stack([direct, heard]) * np.hanning(8000))[..., 500:3500]  # 1 to 7 kHz
     assert np.linalg.norm(spectra[0] - spectra[1]) < 5e-3 * np.linalg.norm(spectra[1])  # what is cut off before time 0
 
@@ -222,8 +220,8 @@ def test_the_reflections_of_a_walking_source_are_about_as_loud_as_render_has_the
         signal = torch.as_tensor(sources.signal(scene.sources[0].signal))[None]
         one = np.array([i])
         way = drawn.first[one, 0], drawn.last[one, 0]
-        heard = bulk_rooms.heard(signal, *way, Rooms.of(drawn).take(one))[0]
-        direct = walking.direct_sound(signal, *way, drawn.microphones[one])[0]
+        heard = bulk_rooms.hear_sources(signal, *way, Rooms.of(drawn).take(one))[0]
+        direct = bulk_rooms.direct_sound(signal, *way, drawn.microphones[one])[0]
         heard, direct, exact = (np.fft.rfft(x)[:, 1000:] for x in (heard, direct, separate[0]))  # from 500 Hz
         scale = np.vdot(direct, exact).real / np.vdot(direct, direct).real  # the reflections are like nothing in it
         levels = [20 * np.log10(np.linalg.norm(x - direct)) for x in (heard, exact / scale)]
@@ -235,7 +233,7 @@ def test_the_reflections_of_a_walking_source_are_about_as_loud_as_render_has_the
 def test_a_path_has_as_many_points_as_its_length_needs() -> None:
     first = np.zeros((3, 3))
     last = np.array([[0.0, 0, 0], [0.1, 0, 0], [0, 0.9, 0]])
-    assert walking.points(first, last).tolist() == [1, 2, 6]
+    assert bulk_rooms.count_path_points(first, last).tolist() == [1, 2, 6]
 
 
 # Signals
@@ -305,11 +303,11 @@ import dataclasses
 import numpy as np
 from qkgcc.lab.scenes import bulk_rooms
 from qkgcc.lab.scenes.bulk_rooms import Rooms
-from qkgcc.lab.scenes.catalog import Catalog
+from qkgcc.lab.scenes.signals import Catalog
 from qkgcc.lab.scenes.general import general_scenes
 from qkgcc.lab.scenes.general_frames import general_frames
-from qkgcc.lab.scenes.general_sources import GeneralSources
-from qkgcc.lab.scenes.law import GENERAL
+from qkgcc.lab.scenes.bulk_rooms import GeneralSources
+from qkgcc.lab.scenes.general import GENERAL
 law = dataclasses.replace(GENERAL, width=(3, 3), depth=(3, 3), height=(2.4, 2.4), t60=(0.075, 0.08), dry=0.5,
                           spacing=(0.1, 0.2), moving=0.5, speed=(0.1, 0.1), one_interferer=0, two_interferers=0)
 scenes = general_scenes(28, np.arange(2), Catalog(), law=law)

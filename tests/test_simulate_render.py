@@ -10,11 +10,10 @@ from scipy.signal import hilbert
 from qkgcc.core.errors import InputError
 from qkgcc.dsp.gcc import gcc, lag_range
 from qkgcc.lab.rooms.degradations import Degradations
-from qkgcc.lab.scenes.catalog import Catalog, lookup
-from qkgcc.lab.scenes.general import STEP, general_scenes
-from qkgcc.lab.scenes.law import GENERAL
+from qkgcc.lab.scenes.general import GENERAL, STEP, general_scenes
 from qkgcc.lab.scenes.render import EARLY, LATE_STEP, _along, _thinned, delay_at, render
 from qkgcc.lab.scenes.scenes import Scene, Source
+from qkgcc.lab.scenes.signals import Catalog, lookup
 
 pytestmark = [pytest.mark.numeric, pytest.mark.needs("numba")]
 

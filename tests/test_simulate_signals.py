@@ -9,8 +9,7 @@ import soundfile
 
 from qkgcc.core.errors import InputError
 from qkgcc.lab.corpora.banks import Bank
-from qkgcc.lab.scenes.catalog import Catalog, lookup
-from qkgcc.lab.scenes.signals import SYNTHESES, is_synthetic, synthetic
+from qkgcc.lab.scenes.signals import SYNTHESES, Catalog, is_synthetic, lookup, synthetic
 
 pytestmark = pytest.mark.numeric
 

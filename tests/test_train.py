@@ -19,10 +19,9 @@ import torch
 
 from qkgcc.core.errors import InputError
 from qkgcc.lab.scenes import paper
-from qkgcc.lab.scenes.catalog import Catalog
-from qkgcc.lab.scenes.frames import paper_frames
-from qkgcc.lab.scenes.general import general_scenes
-from qkgcc.lab.scenes.law import PLAIN
+from qkgcc.lab.scenes.general import PLAIN, general_scenes
+from qkgcc.lab.scenes.paper_frames import paper_frames
+from qkgcc.lab.scenes.signals import Catalog
 from qkgcc.lab.training import config as configs
 from qkgcc.lab.training import step
 from qkgcc.lab.training.config import Config

@@ -13,8 +13,8 @@ from qkgcc.core.errors import InputError, quantity
 
 if TYPE_CHECKING:
     from qkgcc.lab.corpora.banks import Bank
-    from qkgcc.lab.scenes.catalog import Catalog
     from qkgcc.lab.scenes.scenes import Scene
+    from qkgcc.lab.scenes.signals import Catalog
 
 _LAST = 2**48  # of the numbers of scenes: what is drawn counts with 64 bits, and takes up to 64 numbers a scene
 
@@ -83,8 +83,8 @@ def simulate(
     * `qkgcc simulate --seed 0 --show 7 --plot scene.png`
     """
     from qkgcc.lab.corpora.banks import Bank
-    from qkgcc.lab.scenes.catalog import Catalog
     from qkgcc.lab.scenes.engines import best_engine, check_engine
+    from qkgcc.lab.scenes.signals import Catalog
     from qkgcc.plots import check_plotting
 
     if show is not None:
@@ -138,9 +138,9 @@ def _record(
     engine: str,
     out: Path,
 ) -> None:
-    from qkgcc.lab.scenes.catalog import check_length, lookup, whole_utterances
     from qkgcc.lab.scenes.recordings import Recordings
     from qkgcc.lab.scenes.render import render
+    from qkgcc.lab.scenes.signals import check_length, lookup, whole_utterances
 
     if not banks:
         raise InputError(

@@ -23,8 +23,8 @@ from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.frozen.general_benchmark import digest
 from qkgcc.lab.scenes import array_scenes
 from qkgcc.lab.scenes.array_scenes import BLOCKS, KINDS, LAW, SECONDS, ArrayScene, Kind, array_scene
-from qkgcc.lab.scenes.catalog import lookup
 from qkgcc.lab.scenes.render import render
+from qkgcc.lab.scenes.signals import lookup
 
 NAME = "array-test"
 EACH = 40

@@ -22,11 +22,10 @@ import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
 from qkgcc.lab.corpora.banks import Bank
-from qkgcc.lab.scenes.catalog import Catalog, lookup
-from qkgcc.lab.scenes.general import general_scenes
-from qkgcc.lab.scenes.law import GENERAL
+from qkgcc.lab.scenes.general import GENERAL, general_scenes
 from qkgcc.lab.scenes.render import delay_at, render
 from qkgcc.lab.scenes.scenes import Scene
+from qkgcc.lab.scenes.signals import Catalog, lookup
 
 NAME = "general-test"
 SCENES = 4000

@@ -21,7 +21,7 @@ from qkgcc.arrays import Geometry, array
 from qkgcc.core.errors import InputError
 from qkgcc.lab.rooms.degradations import Degradations
 from qkgcc.lab.rooms.draws import stream, uniform
-from qkgcc.lab.scenes.law import between
+from qkgcc.lab.scenes.general import between
 from qkgcc.lab.scenes.scenes import Scene, Source
 
 SAMPLE_RATE = 16000

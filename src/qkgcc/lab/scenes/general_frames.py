@@ -8,8 +8,8 @@ whole recording, and because nearly all of the time goes into the responses: sev
 than one.
 
 Sources that walk are done more cheaply than there. Their direct sound, which the truth is about, follows the path
-exactly (`walking`). Reflections come from points of it `REFLECTION_STEP` apart, cross-faded linearly from each to the
-next: 20 cm instead of the 5 mm (early) and 10 cm (late) of `render`. Half-way between two points the reflections of
+exactly (`bulk_rooms`). Reflections come from points of it `REFLECTION_STEP` apart, cross-faded linearly from each to
+the next: 20 cm instead of the 5 mm (early) and 10 cm (late) of `render`. Half-way between two points the reflections of
 both are heard at half their pressure, which costs them up to 1.8 dB of level on average.
 
 Scenes are taken in order of their reverberation, so that a chunk's responses are about as long as each other. None
@@ -28,10 +28,9 @@ from torch import Tensor
 from qkgcc.core.errors import InputError
 from qkgcc.lab.rooms import degradations, noise
 from qkgcc.lab.rooms.draws import stream, uniform
-from qkgcc.lab.scenes import bulk_rooms, walking
-from qkgcc.lab.scenes.bulk_rooms import Rooms
+from qkgcc.lab.scenes import bulk_rooms
+from qkgcc.lab.scenes.bulk_rooms import SAMPLE_RATE, SAMPLES, GeneralSources, Rooms
 from qkgcc.lab.scenes.general import Scenes
-from qkgcc.lab.scenes.general_sources import SAMPLE_RATE, SAMPLES, GeneralSources
 from qkgcc.lab.scenes.scenes import MAX_SOURCES
 
 FRAME = 2048
@@ -107,7 +106,7 @@ def recordings(scenes: Scenes, rooms: Rooms, sources: GeneralSources) -> Tensor:
     scene, slot = np.nonzero(scenes.signal != "")  # of S sources, those of a scene behind each other
     rows = sources.find(scenes.signal[scene, slot].tolist())
     signals, sounding = sources.parts(rows, scenes.start[scene, slot])
-    heard = bulk_rooms.heard(
+    heard = bulk_rooms.hear_sources(
         signals,
         scenes.first[scene, slot],
         scenes.last[scene, slot],
@@ -182,7 +181,7 @@ def delays_at(scenes: Scenes, times: Tensor) -> Tensor:
     scene, slot = np.nonzero(scenes.signal != "")
     row, column = (torch.as_tensor(x, device=times.device) for x in (scene, slot))
     delays = torch.full((*times.shape, MAX_SOURCES), torch.nan, device=times.device)
-    delays[row, :, column] = walking.delays_at(
+    delays[row, :, column] = bulk_rooms.delays_at(
         scenes.first[scene, slot], scenes.last[scene, slot], scenes.microphones[scene], times[row]
     ).float()
     return delays

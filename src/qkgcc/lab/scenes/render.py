@@ -28,8 +28,8 @@ from qkgcc.core.errors import InputError
 from qkgcc.lab.rooms import degradations, noise
 from qkgcc.lab.rooms.mixing import convolve, level_of_convolved
 from qkgcc.lab.scenes import engines
-from qkgcc.lab.scenes.catalog import Lookup, Whole
 from qkgcc.lab.scenes.scenes import Scene, Source
+from qkgcc.lab.scenes.signals import Lookup, Whole
 
 EARLY = 0.1
 """Seconds after the sound was made: what arrives until then follows the path closely."""
@@ -74,8 +74,8 @@ def render(
     does is not made louder for the silence behind it.
 
     Args:
-        signals: from the id of a signal to its samples; `catalog.lookup` reads banks and makes synthetic ones.
-        whole: from an id to power spectrum and length of the whole utterance (`catalog.whole_utterances`). The variance
+        signals: from the id of a signal to its samples; `signals.lookup` reads banks and makes synthetic ones.
+        whole: from an id to power spectrum and length of the whole utterance (`signals.whole_utterances`). The variance
             of the first source is then that over the whole convolved utterance, as the paper's protocol says, and not
             that over the part of it that is recorded.
         separate: keep the sources apart, too.

@@ -27,7 +27,7 @@ from qkgcc.lab.frozen.rendering import load_cell, load_general
 from qkgcc.lab.rooms import noise
 from qkgcc.lab.rooms.draws import stream
 from qkgcc.lab.scenes import paper
-from qkgcc.lab.scenes.frames import Sources, paper_frames
+from qkgcc.lab.scenes.paper_frames import Sources, paper_frames
 from qkgcc.lab.scenes.render import delay_at
 
 RATE = 16000

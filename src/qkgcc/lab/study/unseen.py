@@ -16,10 +16,9 @@ import torch
 from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.rooms.draws import uniform
-from qkgcc.lab.scenes.bulk_rooms import Rooms
+from qkgcc.lab.scenes.bulk_rooms import SAMPLES, GeneralSources, Rooms
 from qkgcc.lab.scenes.general import Scenes, general_scenes
 from qkgcc.lab.scenes.general_frames import delays_at, recordings, take
-from qkgcc.lab.scenes.general_sources import SAMPLES, GeneralSources
 from qkgcc.lab.study.framesets import FRAME, RATE, FrameSet
 
 HOP = FRAME // 2

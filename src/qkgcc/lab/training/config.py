@@ -36,13 +36,13 @@ class Config:
     """Of the network; what is left out keeps the network's default."""
 
     distribution: str = "paper"
-    """Of the pairs: the paper's room and microphones, or any (`simulate.law`)."""
+    """Of the pairs: the paper's room and microphones, or any (`scenes.general.Law`)."""
     frames_per_scene: int = 4
     """Of the general distribution: rooms cost more than frames of them."""
     synthetic_pool: int = 2048
     """Of the general distribution: synthetic signals of each kind."""
     plain: float = 0.0
-    """Of the general distribution: share of the scenes that are of `law.PLAIN` instead, speech in a room."""
+    """Of the general distribution: share of the scenes that are of `general.PLAIN` instead, speech in a room."""
     target_width: float = 0.0
     """Samples: standard deviation of the Gaussian around the true delay that is learnt; 0 is the nearest class."""
     start: str = ""

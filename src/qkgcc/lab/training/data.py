@@ -24,13 +24,11 @@ from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.rooms.draws import uniform
 from qkgcc.lab.rooms.mixing import power_spectrum
 from qkgcc.lab.scenes import paper
-from qkgcc.lab.scenes.catalog import Catalog
-from qkgcc.lab.scenes.frames import Sources, paper_frames
-from qkgcc.lab.scenes.general import Scenes, general_scenes
+from qkgcc.lab.scenes.bulk_rooms import GeneralSources
+from qkgcc.lab.scenes.general import PLAIN, Scenes, general_scenes
 from qkgcc.lab.scenes.general_frames import general_frames
-from qkgcc.lab.scenes.general_sources import GeneralSources
-from qkgcc.lab.scenes.law import PLAIN
-from qkgcc.lab.scenes.signals import synthetic
+from qkgcc.lab.scenes.paper_frames import Sources, paper_frames
+from qkgcc.lab.scenes.signals import Catalog, synthetic
 from qkgcc.lab.training.config import Config
 
 SPLITS = ("train", "validation")
