@@ -14,7 +14,7 @@ import pytest
 import soundfile
 
 from qkgcc import METHODS, InputError, open_audio, samples
-from qkgcc.audio import soundfiles
+from qkgcc.audio import decode
 from qkgcc.cli import main
 from signals import delayed_noise
 
@@ -164,7 +164,7 @@ class TestInterruptedStandardInput:
         """libsndfile calls back into Python, where Ctrl-C would be raised, printed and dropped."""
         calls = 0
 
-        class Interrupted(soundfiles._Reader):
+        class Interrupted(decode._Reader):
             def readinto(self, buffer: Any) -> int:
                 nonlocal calls
                 calls += 1
@@ -174,7 +174,7 @@ class TestInterruptedStandardInput:
 
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((folder / "pair.wav").read_bytes())))
-        monkeypatch.setattr("qkgcc.audio.soundfiles._Reader", Interrupted)
+        monkeypatch.setattr("qkgcc.audio.decode._Reader", Interrupted)
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             self.interrupted(command, monkeypatch, capfd)

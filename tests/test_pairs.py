@@ -8,8 +8,8 @@ import pytest
 import soundfile
 
 from qkgcc import DelayEstimate, DelayEstimator, InputError
+from qkgcc.audio.decode import SoundFile
 from qkgcc.audio.recording import Recording, open_audio
-from qkgcc.audio.soundfiles import SoundFile
 from qkgcc.delay import estimator as estimating
 
 pytestmark = pytest.mark.numeric

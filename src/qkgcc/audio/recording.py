@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.audio.soundfiles import BLOCK_SECONDS, SoundFile
+from qkgcc.audio.decode import BLOCK_SECONDS, SoundFile
 from qkgcc.core.checks import as_numpy, check_indices, check_number, short_repr, unwrap_scalar
 from qkgcc.core.errors import InputError, quantity
 from qkgcc.core.types import Samples

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import typer
 
 from qkgcc.audio import pcm
+from qkgcc.audio.decode import standard_input
 from qkgcc.audio.recording import check_channels
-from qkgcc.audio.soundfiles import standard_input
 from qkgcc.cli.tables import frame_lines, frames_heading, summary_line
 from qkgcc.core.errors import InputError, quantity
 from qkgcc.core.interrupts import interrupts_wait
