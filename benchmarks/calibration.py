@@ -22,10 +22,10 @@ import numpy.typing as npt
 from benchmarks.timing import write
 from qkgcc import samples
 from qkgcc.arrays import Geometry, array
+from qkgcc.audio.frames import warp
 from qkgcc.audio.recording import open_audio
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import write_whole
-from qkgcc.dsp.warp import warp
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.scenes.render import render
 from qkgcc.lab.scenes.scenes import Scene, Source

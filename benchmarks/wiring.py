@@ -23,7 +23,8 @@ from qkgcc.arrays import DirectionEstimator, Geometry, PositionEstimator, array
 from qkgcc.arrays.evidence import FRAME, RATE
 from qkgcc.arrays.wavefronts import arrivals, sphere
 from qkgcc.arrays.wiring import WIDEST, WiringCheck, same_shape
-from qkgcc.audio.recording import framed, open_audio
+from qkgcc.audio.frames import cut_frames
+from qkgcc.audio.recording import open_audio
 from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.doctor import diagnose
 from qkgcc.doctor.order import misfit
@@ -116,7 +117,7 @@ def suspected(case: Case, channels: npt.NDArray[np.floating]) -> bool:
     check = WiringCheck(
         case.geometry, case.geometry.pairs, SPEED_OF_SOUND, rate=RATE, highest=case.rate / 2, frame=frame, hop=hop
     )
-    for frames in framed(iter([channels]), frame, hop):
+    for frames in cut_frames(iter([channels]), frame, hop):
         for one in frames:
             check.add(one)
     return check.found is not None

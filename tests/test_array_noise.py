@@ -7,9 +7,9 @@ from faults import RATE, Array
 from qkgcc import samples
 from qkgcc.arrays import DirectionEstimator, Geometry, PositionEstimator
 from qkgcc.arrays.evidence import ArrayEvidence
+from qkgcc.audio.frames import warp
 from qkgcc.audio.recording import open_audio
 from qkgcc.core.errors import InputError
-from qkgcc.dsp.warp import warp
 
 pytestmark = pytest.mark.numeric
 

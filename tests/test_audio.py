@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qkgcc import InputError, open_audio
-from qkgcc.audio.recording import framed, resampled
+from qkgcc.audio.frames import cut_frames, resample
 
 
 def noise(channels: int, samples: int, seed: int = 0) -> np.ndarray:
@@ -88,7 +88,7 @@ def test_whole_numbers_are_scaled_to_full_scale_one(dtype: type, full: int) -> N
 )
 def test_frames_do_not_depend_on_the_blocks(sizes: list[int], frame: int, hop: int, batch: int) -> None:
     x = noise(2, 1000)
-    frames = np.concatenate(list(framed(iter(cut(x, sizes)), frame, hop, batch)))
+    frames = np.concatenate(list(cut_frames(iter(cut(x, sizes)), frame, hop, batch)))
     expected = [x[:, i : i + frame] for i in range(0, 1000 - frame + 1, hop)]
     np.testing.assert_array_equal(frames, expected)
 
@@ -97,8 +97,8 @@ def test_frames_do_not_depend_on_the_blocks(sizes: list[int], frame: int, hop: i
 @given(sizes=st.lists(st.integers(1, 3000), min_size=1, max_size=4))
 def test_resampling_does_not_depend_on_the_blocks(sizes: list[int]) -> None:
     x = noise(2, 8000)
-    whole = np.concatenate(list(resampled(iter([x]), 48000, 16000)), axis=1)
-    pieces = np.concatenate(list(resampled(iter(cut(x, sizes)), 48000, 16000)), axis=1)
+    whole = np.concatenate(list(resample(iter([x]), 48000, 16000)), axis=1)
+    pieces = np.concatenate(list(resample(iter(cut(x, sizes)), 48000, 16000)), axis=1)
     np.testing.assert_allclose(pieces, whole, atol=1e-6)
 
 
@@ -106,7 +106,7 @@ def test_resampling_does_not_depend_on_the_blocks(sizes: list[int]) -> None:
 def test_resampling_keeps_a_tone_in_place(rate: int) -> None:
     time, new_time = np.arange(rate) / rate, np.arange(16000) / 16000
     tone, expected = (np.sin(2 * np.pi * 700 * t)[None] for t in (time, new_time))
-    out = np.concatenate(list(resampled(iter([tone]), rate, 16000)), axis=1)
+    out = np.concatenate(list(resample(iter([tone]), rate, 16000)), axis=1)
     assert abs(out.shape[1] - 16000) <= 1
     np.testing.assert_allclose(out[:, 200:-200], expected[:, 200 : out.shape[1] - 200], atol=1e-4)
 

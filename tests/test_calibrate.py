@@ -18,11 +18,11 @@ from faults import RATE, Array
 from qkgcc.arrays import Geometry, array, read_geometry
 from qkgcc.arrays.files import write_geometry
 from qkgcc.arrays.wavefronts import across, arrivals, derivatives
+from qkgcc.audio.frames import warp
 from qkgcc.audio.recording import Recording, open_audio
 from qkgcc.cli import app
 from qkgcc.core.errors import InputError
 from qkgcc.doctor import diagnose
-from qkgcc.dsp.warp import warp
 from qkgcc.selfcal.moments import measure_moments
 from qkgcc.selfcal.refine import Moments, Refined, _Fit, refine
 from qkgcc.sync.alignment import write_aligned

@@ -27,7 +27,8 @@ from typer.testing import CliRunner
 
 from networks import OPTIONS, RATE, VARIANTS, as_trained, save_steered, steered_card
 from qkgcc import DelayEstimator, InputError, samples
-from qkgcc.audio.recording import Resampler, open_audio
+from qkgcc.audio.frames import Resampler
+from qkgcc.audio.recording import open_audio
 from qkgcc.cli import app
 from qkgcc.dsp.rumble import count, without_rumble
 from qkgcc.nets import checkpoint, standalone

@@ -19,9 +19,9 @@ from qkgcc.arrays.files import write_geometry
 from qkgcc.arrays.positions import probability
 from qkgcc.arrays.steering import near_delays
 from qkgcc.arrays.trilateration import closed_form, described, fit_position
+from qkgcc.audio.frames import warp
 from qkgcc.cli import app
 from qkgcc.core.errors import InputError
-from qkgcc.dsp.warp import warp
 from qkgcc.lab.study.array_scoring import errors, space_distances
 
 pytestmark = pytest.mark.numeric

@@ -10,7 +10,8 @@ import pytest
 import soundfile
 
 from qkgcc import DelayEstimate, DelayEstimator, DelayStream, InputError, samples
-from qkgcc.audio.recording import Resampler, open_audio
+from qkgcc.audio.frames import Resampler
+from qkgcc.audio.recording import open_audio
 from qkgcc.network.registry import CLASSICAL, PRETRAINED
 from signals import delayed_noise
 from tiny import CARD, TINY

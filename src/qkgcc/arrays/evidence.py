@@ -32,10 +32,9 @@ from qkgcc.arrays.geometry import Geometry
 from qkgcc.arrays.presets import array
 from qkgcc.arrays.steering import Pairs, Steering
 from qkgcc.arrays.wiring import Miswiring, WiringCheck
+from qkgcc.audio.frames import Framer, Resampler
 from qkgcc.audio.recording import (
-    Framer,
     Recording,
-    Resampler,
     as_floats,
     check_long_enough,
     check_rate,

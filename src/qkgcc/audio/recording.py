@@ -3,10 +3,9 @@
 A `Recording` knows its rate, channels and length, and gives its samples as blocks of shape (channels, n). What is done
 to them is a chain of generators over blocks:
 
-    recording.blocks() -> resampled(...) -> framed(...) -> batches of frames (batch, channels, frame)
+    recording.blocks() -> resample(...) -> cut_frames(...) -> batches of frames (batch, channels, frame)
 """
 
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,10 +19,6 @@ from qkgcc.audio.decode import BLOCK_SECONDS, SoundFile
 from qkgcc.core.checks import as_numpy, check_indices, check_number, short_repr, unwrap_scalar
 from qkgcc.core.errors import InputError, quantity
 from qkgcc.core.types import Samples
-
-_BATCH_SAMPLES = 1 << 18
-_FILTER = 160  # samples of the lower rate that soxr's filter reaches to either side (measured: 1e-15 is left)
-_SEGMENT = 0.05  # seconds that are resampled at once, or the period of both rates where that is longer
 
 _LONGEST = 1e9  # seconds into a recording
 LARGEST = 1e12
@@ -183,98 +178,6 @@ def check_samples(block: Samples, name: str, channels: Sequence[int], sample_rat
             f"{name}: channel {channels[channel]} holds {value:g} at {start + sample / sample_rate:.3f} s; a delay "
             f"needs {lacking}"
         )
-
-
-class Resampler:
-    """Blocks at another sample rate (soxr, very high quality); the size of the blocks changes no bit.
-
-    Segments of a fixed length are resampled each by itself, with so much of what lies around them that their edges do
-    not matter: a filter with its state inside could not be copied. Its own state is the samples that are still needed.
-    """
-
-    def __init__(self, rate: int, new_rate: int) -> None:
-        self.rate, self.new_rate = rate, new_rate
-        together = math.gcd(rate, new_rate)  # periods a second, after which both rates have a sample at the same time
-        self._period, self._new_period = rate // together, new_rate // together
-        self._margin = math.ceil(_FILTER * together / min(rate, new_rate))  # in periods, as is the segment
-        self._segment = max(1, round(_SEGMENT * together))
-        self.latency = (self._segment + self._margin) / together if rate != new_rate else 0.0
-        """Seconds from a sample to the last one that depends on it, at most."""
-        self._taken = self._given = 0  # samples
-        self._rest: Samples | None = None
-
-    def push(self, block: Samples) -> Samples:
-        """What is complete by now. Shape: (channels, n) -> (channels, m)"""
-        if self.rate == self.new_rate:
-            return block
-        if self._rest is None:
-            self._rest = np.zeros((len(block), self._margin * self._period), dtype=block.dtype)
-        self._taken += block.shape[1]
-        return self._resample(np.concatenate([self._rest, block], axis=1))
-
-    def flush(self) -> Samples:
-        """The rest, at the end. Shape: (channels, m)"""
-        if self._rest is None:
-            return np.empty((0, 0))
-        due = (2 * self._taken * self.new_rate + self.rate) // (2 * self.rate) - self._given
-        missing = (self._segment + 2 * self._margin) * self._period
-        return self._resample(np.pad(self._rest, ((0, 0), (0, missing))))[:, :due]
-
-    def _resample(self, samples: Samples) -> Samples:
-        import soxr
-
-        step, size = (n * self._period for n in (self._segment, self._segment + 2 * self._margin))
-        kept = slice(self._margin * self._new_period, (self._margin + self._segment) * self._new_period)
-        done = range(0, samples.shape[1] - size + 1, step)
-        pieces = [np.ascontiguousarray(samples[:, i : i + size].T) for i in done]
-        made = [soxr.resample(piece, self.rate, self.new_rate, quality="VHQ")[kept].T for piece in pieces]
-        self._rest = samples[:, len(done) * step :].copy()
-        self._given += sum(piece.shape[1] for piece in made)
-        return np.concatenate([samples[:, :0], *made], axis=1)
-
-
-class Framer:
-    """Frames of `frame` samples every `hop`, out of blocks of any size."""
-
-    def __init__(self, frame: int, hop: int) -> None:
-        self.frame, self.hop = frame, hop
-        self._rest: Samples | None = None
-        self._skip = 0  # samples between frames, when the hop is longer than the frame
-
-    def push(self, block: Samples, batch: int | None = None) -> Iterator[Samples]:
-        """Those that are complete by now. All of them are to be taken before the next block comes.
-
-        Args:
-            batch: frames at a time; by default 32, or fewer where frames are long or channels many.
-        Shape: (channels, n) -> batches of (at most `batch`, channels, frame)
-        """
-        batch = batch or max(1, min(32, 2 * _BATCH_SAMPLES // (self.frame * max(2, len(block)))))
-        rest = block if self._rest is None else np.concatenate([self._rest, block], axis=1)
-        dropped = min(self._skip, rest.shape[1])
-        rest = rest[:, dropped:]
-        count = max(0, (rest.shape[1] - self.frame) // self.hop + 1)
-        used = count * self.hop
-        self._skip += max(0, used - rest.shape[1]) - dropped
-        self._rest = rest[:, used:].copy()
-        for first in range(0, count, batch):
-            windows = np.lib.stride_tricks.sliding_window_view(rest, self.frame, axis=1)[:, :: self.hop]
-            yield np.ascontiguousarray(windows[:, first : min(first + batch, count)].transpose(1, 0, 2))
-
-
-def resampled(blocks: Iterator[Samples], rate: int, new_rate: int) -> Iterator[Samples]:
-    """All blocks through a `Resampler`."""
-    resampler = Resampler(rate, new_rate)
-    for block in blocks:
-        yield resampler.push(block)
-    if rate != new_rate:
-        yield resampler.flush()
-
-
-def framed(blocks: Iterator[Samples], frame: int, hop: int, batch: int | None = None) -> Iterator[Samples]:
-    """All blocks through a `Framer`, the incomplete last frame left out."""
-    framer = Framer(frame, hop)
-    for block in blocks:
-        yield from framer.push(block, batch)
 
 
 def _is_file(source: Any) -> bool:

@@ -15,15 +15,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.audio.recording import (
-    Recording,
-    as_recording,
-    check_channels,
-    check_long_enough,
-    framed,
-    open_audio,
-    resampled,
-)
+from qkgcc.audio.frames import cut_frames, resample
+from qkgcc.audio.recording import Recording, as_recording, check_channels, check_long_enough, open_audio
 from qkgcc.core.checks import (
     check_band,
     check_band_in_recording,
@@ -367,8 +360,8 @@ class DelayEstimator:
         frames_of = np.zeros(len(sums))
         first = 0
         level = _levels(method, recording)[0]
-        blocks = resampled(_blocks(method, recording, progress), recording.sample_rate, method.sample_rate)
-        for batch in framed(blocks, method.frame, self._hop(method)):
+        blocks = resample(_blocks(method, recording, progress), recording.sample_rate, method.sample_rate)
+        for batch in cut_frames(blocks, method.frame, self._hop(method)):
             frames, heard = prepared(method, batch, level)
             column = (first + np.flatnonzero(heard)) // together
             np.add.at(sums, column, method.reliability(frames[heard]))

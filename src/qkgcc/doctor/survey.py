@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.audio.recording import Recording, framed, resampled
+from qkgcc.audio.frames import cut_frames, resample
+from qkgcc.audio.recording import Recording
 from qkgcc.core.types import Bools, Floats, Samples
 from qkgcc.dsp.long_lags import Excerpt
 
@@ -65,7 +66,7 @@ def survey(recording: Recording) -> Survey:
             lowest, highest = np.minimum(lowest, block.min(axis=1)), np.maximum(highest, block.max(axis=1))
             yield block
 
-    for frames in framed(blocks(), size, size):
+    for frames in cut_frames(blocks(), size, size):
         power.append(frames.var(axis=2, dtype=np.float64))
         means.append(frames.mean(axis=2, dtype=np.float64))
     mean, median = np.mean(np.concatenate(means), axis=0), np.median(np.concatenate(means), axis=0)
@@ -85,7 +86,7 @@ def excerpt(recording: Recording, seen: Survey, channels: list[int]) -> Excerpt:
     begin = round(first * seen.frame * recording.sample_rate)
     end = begin + round(seconds * recording.sample_rate)
     blocks = _between(recording.blocks(), begin, end)
-    parts = [part.astype(np.float32) for part in resampled(blocks, recording.sample_rate, rate)]
+    parts = [part.astype(np.float32) for part in resample(blocks, recording.sample_rate, rate)]
     samples = np.concatenate(parts, axis=1)
     samples -= samples.mean(axis=1, keepdims=True, dtype=np.float64).astype(np.float32)
     return Excerpt(begin / recording.sample_rate, rate, samples)

@@ -4,7 +4,7 @@ import numpy as np
 
 from qkgcc.arrays.evidence import FRAME
 from qkgcc.arrays.wiring import Miswiring, WiringCheck
-from qkgcc.audio.recording import framed
+from qkgcc.audio.frames import cut_frames
 from qkgcc.core.types import Floats
 from qkgcc.doctor.exchange import Exchange
 from qkgcc.doctor.findings import Finding, named
@@ -153,7 +153,7 @@ def check_wiring(part: Excerpt, channels: list[int], setup: Setup) -> Miswiring 
     )
     samples = np.zeros_like(part.samples)
     samples[channels] = part.samples[channels]
-    for frames in framed(iter([samples]), frame, hop):
+    for frames in cut_frames(iter([samples]), frame, hop):
         for one in frames[frames.std(axis=(1, 2)) >= SILENCE]:
             check.add(one)
     return check.found

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qkgcc.audio.recording import Framer, Resampler
+from qkgcc.audio.frames import Framer, Resampler
 from qkgcc.core.types import Floats, Samples
 from qkgcc.pairs.decoding import Decoded
 from qkgcc.pairs.evidence import Evidence, Judged, Method, judge

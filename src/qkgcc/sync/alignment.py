@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.audio.recording import Recording, resampled
+from qkgcc.audio.frames import WARP_TAPS, resample, warp
+from qkgcc.audio.recording import Recording
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import display_name, make_folder, write_whole
 from qkgcc.core.types import Samples
-from qkgcc.dsp.warp import TAPS, warp
 from qkgcc.live.recorder import WavFile
 from qkgcc.sync.synchronise import Synchronisation
 
@@ -49,7 +49,7 @@ def write_aligned(
     for count, (path, recording, clock) in enumerate(zip(paths, recordings, synchronisation.clocks, strict=True)):
         line = clock.line
         step = 1 - line.slope
-        blocks = resampled(recording.blocks(), recording.sample_rate, rate)
+        blocks = resample(recording.blocks(), recording.sample_rate, rate)
 
         def write(
             target: Path,
@@ -105,10 +105,10 @@ def _read_at(blocks: Iterator[Samples], step: float, start: float, count: int) -
         if buffer is None:
             return
         # What can be made now has all of its taps.
-        reach = position + buffer.shape[1] - TAPS // 2 - 1
+        reach = position + buffer.shape[1] - WARP_TAPS // 2 - 1
         ready = count if ended else min(count, max(made, math.floor((reach - start) / step)))
         if ready > made:
             yield warp(buffer, step, start + step * made - position, ready - made)
             made = ready
-            drop = max(0, min(buffer.shape[1], math.floor(start + step * made) - TAPS - position))
+            drop = max(0, min(buffer.shape[1], math.floor(start + step * made) - WARP_TAPS - position))
             buffer, position = buffer[:, drop:], position + drop

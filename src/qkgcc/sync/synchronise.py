@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 import scipy.fft
 
-from qkgcc.audio.recording import Recording, as_recording, resampled
+from qkgcc.audio.frames import resample, warp
+from qkgcc.audio.recording import Recording, as_recording
 from qkgcc.core.checks import check_array, check_callback, check_speed, short_repr
 from qkgcc.core.errors import InputError, quantity
 from qkgcc.core.types import SPEED_OF_SOUND, Floats, Floats32
 from qkgcc.dsp.long_lags import Excerpt, Line, Track, consensus, track
-from qkgcc.dsp.warp import warp
 from qkgcc.sync.clock_fit import AGREE, Clock, fit_clock
 from qkgcc.sync.edges import ALIKE, LIKE, first_to_arrive, track_edges
 
@@ -147,7 +147,7 @@ def synchronise(
 
 def _mono(recording: Recording, rate: int) -> Floats32:
     """The first channel that is not silent, at another rate and without a constant offset. Shape: (n,)"""
-    parts = [part.astype(np.float32) for part in resampled(recording.blocks(), recording.sample_rate, rate)]
+    parts = [part.astype(np.float32) for part in resample(recording.blocks(), recording.sample_rate, rate)]
     samples = np.concatenate(parts, axis=1)
     for channel in samples:
         if channel.std() > 1e-6:

@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qkgcc.audio.recording import open_audio, resampled
+from qkgcc.audio.frames import resample
+from qkgcc.audio.recording import open_audio
 from qkgcc.core.errors import InputError
 
 SAMPLE_RATE = 16_000
@@ -72,7 +73,7 @@ def read_samples(utterance: Utterance) -> NDArray[np.int16]:
     recording = open_audio(utterance.path)
     if len(recording.channels) != 1:
         raise InputError(f"{utterance.path} has {len(recording.channels)} channels; the sounds of a corpus have 1")
-    blocks = resampled(recording.blocks(), recording.sample_rate, SAMPLE_RATE)
+    blocks = resample(recording.blocks(), recording.sample_rate, SAMPLE_RATE)
     samples = np.concatenate(list(blocks), axis=1)[0]
     scaled = np.clip(np.rint(samples * FULL_SCALE), -FULL_SCALE, FULL_SCALE - 1)
     return np.asarray(scaled, dtype=np.int16)
