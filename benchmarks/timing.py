@@ -111,23 +111,6 @@ def _table(headings: list[str], rows: Rows, formats: Mapping[str, str]) -> list[
     return [first, "|" + "---|" * len(headings), *others]
 
 
-def figures(row: dict[str, Any]) -> dict[str, Any]:
-    """A number that was written as text, for the digits that a table shows, is a number all the same.
-
-    >>> figures({"method": "phat", "ms": "0.250", "right": "6 of 6"})
-    {'method': 'phat', 'ms': 0.25, 'right': '6 of 6'}
-    """
-    return {key: _figure(value) for key, value in row.items()}
-
-
-def _figure(value: Any) -> Any:
-    try:
-        number = float(value) if isinstance(value, str) else math.nan
-    except ValueError:
-        return value
-    return number if math.isfinite(number) else value
-
-
 def _version(package: str) -> str:
     try:
         return version(package)

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from benchmarks import asked, designs, footprint, plain_phat, runtime, runtime_figure, standalone_speed, timing
+from benchmarks import asked, footprint, plain_phat, runtime, runtime_figure, standalone_speed, timing
 from benchmarks.timing import RESULTS, interleaved
 
 
@@ -161,8 +161,3 @@ def test_the_document_says_of_transforms_what_their_table_says() -> None:
     assert standalone_speed.conclusion_of_transforms(rows) in document
     slow = [row | {"times two small products": 5.0} if row["as"] == "the operator DFT" else row for row in rows]
     assert "to 5.0 times as long" in standalone_speed.conclusion_of_transforms(slow)
-
-
-def test_the_designs_that_were_tried_stand_in_the_document() -> None:
-    rows = [timing.figures(row) for row in json.loads((RESULTS / "designs.json").read_text())["rows"]]
-    assert designs.in_short(rows) in (RESULTS.parents[1] / "docs" / "reports" / "steered.md").read_text()

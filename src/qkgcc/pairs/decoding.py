@@ -40,7 +40,7 @@ COARSE = 0.10 / SPEED_OF_SOUND * 16000
 EXACT = 1.0
 """Samples: what is exactly right to `coarse` and `balanced`."""
 EXACT_COUNTS = {"coarse": 0.1, "balanced": 0.5}
-"""What to be exactly right counts beside being about right. `benchmarks.coarse` has others."""
+"""What to be exactly right counts beside being about right. docs/reports/trials/coarse.md has others."""
 REACH = 2
 """Steps either side of the peak that `mean` looks at."""
 WINDOW = 1.0
