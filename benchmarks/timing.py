@@ -80,7 +80,7 @@ def write(
     """
     RESULTS.mkdir(exist_ok=True)
     here = here or machine()  # once: the files that are written below make a difference to the commit
-    record = {"schema": 1, "name": name, "command": command, "machine": here, "rows": [figures(row) for row in rows]}
+    record = {"schema": 1, "name": name, "command": command, "machine": here, "rows": [_figures(row) for row in rows]}
     lines = [f"# {title}", "", f"Written by `{command}`; do not edit.", "", *_table(headings, rows, formats)]
     if asked is not None:
         record["asked"] = asked
@@ -103,6 +103,19 @@ def into_document(mark: str, inside: str, document: str) -> None:
 def lines_of_table(text: str) -> str:
     """Of a results file."""
     return "".join(line + "\n" for line in text.splitlines() if line.startswith("|"))
+
+
+def _figures(row: dict[str, Any]) -> dict[str, Any]:
+    """A number that was written as text, for the digits that a table shows, is a number all the same."""
+
+    def figure(value: Any) -> Any:
+        try:
+            number = float(value) if isinstance(value, str) else math.nan
+        except ValueError:
+            return value
+        return number if math.isfinite(number) else value
+
+    return {key: figure(value) for key, value in row.items()}
 
 
 def _table(headings: list[str], rows: Rows, formats: Mapping[str, str]) -> list[str]:
