@@ -2,7 +2,7 @@
 
     python -m benchmarks.rumble --bank banks/test-clean --bank banks/dev-clean --bank banks/music --bank banks/noise
 
-The talkers are validation voices in recordings that no training has seen (`qkgcc.lab.study.unseen`), no test set.
+The talkers are validation voices in recordings that no training has seen (`framesets.unseen_recordings`), no test set.
 Writes three tables.
 """
 
@@ -22,9 +22,8 @@ from qkgcc import DelayEstimator
 from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.dsp import rumble
 from qkgcc.lab.corpora.banks import Bank
-from qkgcc.lab.study import estimators
-from qkgcc.lab.study.framesets import FRAME, RATE, FrameSet
-from qkgcc.lab.study.unseen import unseen_recordings
+from qkgcc.lab.study import general
+from qkgcc.lab.study.framesets import FRAME, RATE, FrameSet, unseen_recordings
 from qkgcc.network.registry import PRETRAINED, pretrained
 from qkgcc.pairs.confidence import TOLERANCE
 from qkgcc.pairs.evidence import Frames, Method, at_unit_level, prepared
@@ -113,9 +112,9 @@ def beside_a_talker(given: FrameSet) -> list[dict[str, Any]]:
     sets = {("nothing", None): given} | {
         (name, level): mixed(given, sound, level) for name, sound in SOUNDS.items() for level in LEVELS
     }
-    networks = {name: estimators.network(pretrained(name)) for name in PRETRAINED}
+    networks = {name: general.network(pretrained(name)) for name in PRETRAINED}
     first = next(iter(networks.values()))
-    ways: dict[str, Callable[[FrameSet], float]] = {"phat": partial(right, estimators.classical("phat"))}
+    ways: dict[str, Callable[[FrameSet], float]] = {"phat": partial(right, general.classical("phat"))}
     for name, network in networks.items():
         ways |= {
             f"{name}, frames as they are": partial(right, network, prepare=as_it_is),
@@ -133,8 +132,8 @@ def beside_a_talker(given: FrameSet) -> list[dict[str, Any]]:
 def low_sources(count: int = 200) -> Iterator[dict[str, Any]]:
     limit = SPACINGS[2] * 2 / SPEED_OF_SOUND * RATE
     time = np.arange(FRAME) / RATE - np.array([DELAY / RATE, 0.0])[:, None]
-    methods = {name: estimators.network(pretrained(name))(limit) for name in PRETRAINED}
-    phat = estimators.classical("phat")(limit)
+    methods = {name: general.network(pretrained(name))(limit) for name in PRETRAINED}
+    phat = general.classical("phat")(limit)
     for name, frequencies in LOW.items():
         for decibels in (10, 20, 30, 40, 60):
             rng = np.random.default_rng(3)

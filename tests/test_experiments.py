@@ -23,7 +23,7 @@ from qkgcc.lab.corpora import sets
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.corpora.packing import build
 from qkgcc.lab.frozen.benchmark import Benchmark
-from qkgcc.lab.study import catalog, evaluation, figures, interpretability, kept, report, reproduce, results
+from qkgcc.lab.study import catalog, figures, report, reproduce, results
 from qkgcc.lab.training import config as configs
 from qkgcc.nets import checkpoint
 from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions
@@ -102,27 +102,27 @@ def test_every_row_has_its_training_and_the_papers_figures() -> None:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> reproduce.Workshop:
-    """A workshop whose benchmark is twelve frames: everything but the scoring is real."""
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> reproduce.ReproductionRun:
+    """A run whose benchmark is twelve frames: everything but the scoring is real."""
     calls: list[str] = []
     rng = np.random.default_rng(0)
     frames = rng.integers(-2000, 2000, (12, 2, 2048)).astype(np.int16)
 
-    def score(delays_of: evaluation.Delays, name: str, seed: int | None, shop: reproduce.Workshop) -> dict:
+    def score(delays_of: reproduce.Delays, name: str, seed: int | None, run: reproduce.ReproductionRun) -> dict:
         calls.append(f"{name}:{seed}")
         error = float(np.abs(delays_of(frames)).mean())
         scores = {"seed": seed, "rmse": error, "mae": error, "acc10cm": 50.0, "cells": [], "seconds": 1.0}
         return scores | {"engine": "cpu", "device": "x"}
 
     monkeypatch.setattr(reproduce, "_score", score)
-    made = reproduce.Workshop(
+    made = reproduce.ReproductionRun(
         results=tmp_path / "results", checkpoints=tmp_path / "kept", runs=tmp_path / "runs", say=lambda text: None
     )
     made.calls = calls
     return made
 
 
-def keep_fresh(shop: reproduce.Workshop, method: str, seed: int) -> Path:
+def keep_fresh(run: reproduce.ReproductionRun, method: str, seed: int) -> Path:
     """A network with fresh weights among the kept checkpoints."""
     config = configs.load(method)
     model = checkpoint.build(config.architecture, config.options)
@@ -139,59 +139,59 @@ def keep_fresh(shop: reproduce.Workshop, method: str, seed: int) -> Path:
         seed=seed,
         metrics={"validation": {"epoch": 1, "acc10cm": 1.0, "loss": 3.0}, "device": "x"},
     )
-    run = shop.runs / f"{method}-{seed}"
-    checkpoint.save(model, run / "best.safetensors", card)
-    return kept.keep(run / "best.safetensors", f"{method}-{seed}", shop.checkpoints, 1.0)
+    folder = run.runs / f"{method}-{seed}"
+    checkpoint.save(model, folder / "best.safetensors", card)
+    return reproduce.keep_checkpoint(folder / "best.safetensors", f"{method}-{seed}", run.checkpoints, 1.0)
 
 
-def test_a_table_grows_row_by_row_and_keeps_what_is_there(shop: reproduce.Workshop) -> None:
+def test_a_table_grows_row_by_row_and_keeps_what_is_there(run: reproduce.ReproductionRun) -> None:
     table = catalog.table("table1")
-    keep_fresh(shop, "qkgcc", 0)
-    shop.from_checkpoints = True
-    reproduce.fill(table, shop)
-    assert shop.calls == ["paper-test:None", "paper-test:0"]
-    lines = report.rows_of(table, results.read(shop.results / "table1.json")["rows"])
+    keep_fresh(run, "qkgcc", 0)
+    run.from_checkpoints = True
+    reproduce.fill(table, run)
+    assert run.calls == ["paper-test:None", "paper-test:0"]
+    lines = report.rows_of(table, results.read(run.results / "table1.json")["rows"])
     cells = {line[0]: line for line in lines}
     assert cells["NGCC-PHAT"][4:7] == ["-"] * 3
     assert cells["QK-GCC"][2] == "322,291"
-    shop.from_checkpoints = False
-    shop.methods = ["gcc-phat", "qkgcc"]
-    shop.seeds = [0]
-    reproduce.fill(table, shop)
-    assert len(shop.calls) == 2  # nothing was computed again
-    keep_fresh(shop, "qkgcc", 1)
-    shop.seeds = []
-    shop.stop_after = 0.0
-    reproduce.fill(table, shop)
-    assert len(shop.calls) == 2  # no time left
-    shop.stop_after = None
-    shop.seeds = [1]
-    reproduce.fill(table, shop)
-    assert shop.calls[2:] == ["paper-test:1"]
-    found = results.find(results.read(shop.results / "table1.json"), "paper-test", "qkgcc")
+    run.from_checkpoints = False
+    run.methods = ["gcc-phat", "qkgcc"]
+    run.seeds = [0]
+    reproduce.fill(table, run)
+    assert len(run.calls) == 2  # nothing was computed again
+    keep_fresh(run, "qkgcc", 1)
+    run.seeds = []
+    run.stop_after = 0.0
+    reproduce.fill(table, run)
+    assert len(run.calls) == 2  # no time left
+    run.stop_after = None
+    run.seeds = [1]
+    reproduce.fill(table, run)
+    assert run.calls[2:] == ["paper-test:1"]
+    found = results.find(results.read(run.results / "table1.json"), "paper-test", "qkgcc")
     assert [one["seed"] for one in found["seeds"]] == [0, 1]
 
 
-def test_tables_share_what_they_have_in_common(shop: reproduce.Workshop) -> None:
-    keep_fresh(shop, "qkgcc", 0)
-    shop.methods, shop.seeds = ["qkgcc"], [0]
-    reproduce.fill(catalog.table("table1"), shop)
-    reproduce.fill(catalog.table("table3"), shop)
-    assert shop.calls == ["paper-test:0"]
-    copied = results.find(results.read(shop.results / "table3.json"), "paper-test", "qkgcc")
+def test_tables_share_what_they_have_in_common(run: reproduce.ReproductionRun) -> None:
+    keep_fresh(run, "qkgcc", 0)
+    run.methods, run.seeds = ["qkgcc"], [0]
+    reproduce.fill(catalog.table("table1"), run)
+    reproduce.fill(catalog.table("table3"), run)
+    assert run.calls == ["paper-test:0"]
+    copied = results.find(results.read(run.results / "table3.json"), "paper-test", "qkgcc")
     assert copied["params"] == 322_291
 
 
-def test_a_missing_bank_and_unknown_choices_are_one_sentence(shop: reproduce.Workshop) -> None:
-    shop.methods, shop.seeds = ["qkgcc"], [1]
+def test_a_missing_bank_and_unknown_choices_are_one_sentence(run: reproduce.ReproductionRun) -> None:
+    run.methods, run.seeds = ["qkgcc"], [1]
     with pytest.raises(InputError, match="needs the bank of test-clean: give it, or evaluate the kept"):
-        reproduce.fill(catalog.table("table1"), shop)
-    shop.methods = ["qkgc"]
+        reproduce.fill(catalog.table("table1"), run)
+    run.methods = ["qkgc"]
     with pytest.raises(InputError, match="there is no method qkgc; there are gcc-phat"):
-        reproduce.fill(catalog.table("table1"), shop)
-    shop.methods, shop.seeds = [], [7]
+        reproduce.fill(catalog.table("table1"), run)
+    run.methods, run.seeds = [], [7]
     with pytest.raises(InputError, match=r"there is no seed \[7\]"):
-        reproduce.fill(catalog.table("table1"), shop)
+        reproduce.fill(catalog.table("table1"), run)
 
 
 @pytest.mark.parametrize(
@@ -206,36 +206,36 @@ def test_a_missing_bank_and_unknown_choices_are_one_sentence(shop: reproduce.Wor
     ],
 )
 def test_a_checkpoint_of_another_training_is_refused(
-    shop: reproduce.Workshop, field: str, value: object, monkeypatch: pytest.MonkeyPatch
+    run: reproduce.ReproductionRun, field: str, value: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = keep_fresh(shop, "qkgcc", 0)
+    path = keep_fresh(run, "qkgcc", 0)
     _, card = checkpoint.load(path)
     bank = object() if field == "data_hash" else None
-    monkeypatch.setattr(kept, "set_hash", lambda *_: "1" * 64)
+    monkeypatch.setattr(reproduce, "set_hash", lambda *_: "1" * 64)
     right = dataclasses.replace(card, data_hash="1" * 64)
-    kept.check_card(path, right, "qkgcc", 0, bank)
+    reproduce.check_card(path, right, "qkgcc", 0, bank)
     wrong = dataclasses.replace(right, **{field: card.options | value if field == "options" else value})
     with pytest.raises(InputError, match=f"is not qkgcc-0: its {field} is"):
-        kept.check_card(path, wrong, "qkgcc", 0, bank)
+        reproduce.check_card(path, wrong, "qkgcc", 0, bank)
 
 
-def test_a_checkpoint_of_another_network_in_the_place_of_one_is_named(shop: reproduce.Workshop) -> None:
-    keep_fresh(shop, "transformer", 0).replace(shop.checkpoints / "qkgcc-0.safetensors")
-    shop.methods, shop.seeds = ["qkgcc"], [0]
+def test_a_checkpoint_of_another_network_in_the_place_of_one_is_named(run: reproduce.ReproductionRun) -> None:
+    keep_fresh(run, "transformer", 0).replace(run.checkpoints / "qkgcc-0.safetensors")
+    run.methods, run.seeds = ["qkgcc"], [0]
     with pytest.raises(InputError, match=r"qkgcc-0\.safetensors is not qkgcc-0: its name is 'transformer-0'"):
-        reproduce.fill(catalog.table("table1"), shop)
+        reproduce.fill(catalog.table("table1"), run)
 
 
-def test_a_damaged_checkpoint_is_named(shop: reproduce.Workshop) -> None:
-    path = keep_fresh(shop, "qkgcc", 0)
+def test_a_damaged_checkpoint_is_named(run: reproduce.ReproductionRun) -> None:
+    path = keep_fresh(run, "qkgcc", 0)
     path.write_bytes(path.read_bytes()[:-1000])
-    shop.methods, shop.seeds = ["qkgcc"], [0]
+    run.methods, run.seeds = ["qkgcc"], [0]
     with pytest.raises(InputError, match=r"qkgcc-0\.safetensors is not a safetensors file, or is damaged"):
-        reproduce.fill(catalog.table("table1"), shop)
+        reproduce.fill(catalog.table("table1"), run)
 
 
 def test_a_training_that_is_interrupted_ends_everything(
-    shop: reproduce.Workshop, monkeypatch: pytest.MonkeyPatch
+    run: reproduce.ReproductionRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[str] = []
 
@@ -252,48 +252,48 @@ def test_a_training_that_is_interrupted_ends_everything(
             assert stop()  # between two steps, the state is saved
 
     monkeypatch.setattr(reproduce, "Trainer", Interrupted)
-    monkeypatch.setattr(shop, "bank", lambda name: object())
-    shop.methods = ["qkgcc"]
+    monkeypatch.setattr(run, "bank", lambda name: object())
+    run.methods = ["qkgcc"]
     with pytest.raises(KeyboardInterrupt):
-        reproduce.fill(catalog.table("table1"), shop)
+        reproduce.fill(catalog.table("table1"), run)
     assert begun == ["qkgcc-0"]
 
 
-def test_what_has_no_checkpoint_is_said(shop: reproduce.Workshop) -> None:
+def test_what_has_no_checkpoint_is_said(run: reproduce.ReproductionRun) -> None:
     said: list[str] = []
-    shop.methods, shop.seeds, shop.from_checkpoints, shop.say = ["qkgcc"], [2], True, said.append
-    reproduce.fill(catalog.table("table1"), shop)
-    assert said == [f"there is no checkpoint qkgcc-2.safetensors in {shop.checkpoints} or {shop.runs}"]
+    run.methods, run.seeds, run.from_checkpoints, run.say = ["qkgcc"], [2], True, said.append
+    reproduce.fill(catalog.table("table1"), run)
+    assert said == [f"there is no checkpoint qkgcc-2.safetensors in {run.checkpoints} or {run.runs}"]
 
 
-def test_figures_of_other_weights_are_computed_again(shop: reproduce.Workshop) -> None:
-    shop.methods, shop.seeds = ["qkgcc"], [0]
-    keep_fresh(shop, "qkgcc", 0)
-    reproduce.fill(catalog.table("table1"), shop)
-    before = (shop.results / "table1.json").read_text()
-    reproduce.fill(catalog.table("table1"), shop)
-    assert (shop.results / "table1.json").read_text() == before
-    keep_fresh(shop, "qkgcc", 0)
-    reproduce.fill(catalog.table("table1"), shop)
-    assert shop.calls == ["paper-test:0", "paper-test:0"]
+def test_figures_of_other_weights_are_computed_again(run: reproduce.ReproductionRun) -> None:
+    run.methods, run.seeds = ["qkgcc"], [0]
+    keep_fresh(run, "qkgcc", 0)
+    reproduce.fill(catalog.table("table1"), run)
+    before = (run.results / "table1.json").read_text()
+    reproduce.fill(catalog.table("table1"), run)
+    assert (run.results / "table1.json").read_text() == before
+    keep_fresh(run, "qkgcc", 0)
+    reproduce.fill(catalog.table("table1"), run)
+    assert run.calls == ["paper-test:0", "paper-test:0"]
 
 
-def test_half_precision_is_compared_with_what_was_trained(shop: reproduce.Workshop) -> None:
+def test_half_precision_is_compared_with_what_was_trained(run: reproduce.ReproductionRun) -> None:
     torch.manual_seed(0)  # whatever tests ran before
-    path = keep_fresh(shop, "qkgcc", 0)
+    path = keep_fresh(run, "qkgcc", 0)
     model, card = checkpoint.load(path)
     assert card.metrics["half_precision"]["largest_difference"] < 0.05
-    assert kept.probe_error(model, card) < 1e-5
+    assert reproduce.probe_error(model, card) < 1e-5
     with torch.no_grad():
         model.query.weight.mul_(1.05)
-    assert kept.probe_error(model, card) > 1e-3
+    assert reproduce.probe_error(model, card) > 1e-3
 
 
 def test_a_benchmark_that_is_not_rendered_asks_for_its_bank(tmp_path: Path) -> None:
-    shop = reproduce.Workshop(results=tmp_path, engine="cpu", cache=tmp_path, say=lambda text: None)
-    shop.methods = ["gcc-phat"]
+    run = reproduce.ReproductionRun(results=tmp_path, engine="cpu", cache=tmp_path, say=lambda text: None)
+    run.methods = ["gcc-phat"]
     with pytest.raises(InputError, match="paper-noise is not rendered yet: give the bank of noise"):
-        reproduce.fill(catalog.table("table2"), shop)
+        reproduce.fill(catalog.table("table2"), run)
 
 
 def test_a_network_of_another_grid_is_refused() -> None:
@@ -301,7 +301,7 @@ def test_a_network_of_another_grid_is_refused() -> None:
     sizes = {"sample_rate": 16000, "frame": 256, "dft": 256, "delays": options.delays}
     card = Card(name="x", architecture="qkgcc", options=dataclasses.asdict(options), scaling="frame", **sizes)
     with pytest.raises(InputError, match=r"takes frames of 256 samples .* the paper's benchmark has 2048"):
-        evaluation.network(QKGCC(options), card, "cpu")
+        reproduce.network_delays(QKGCC(options), card, "cpu")
 
 
 # Documents
@@ -325,7 +325,7 @@ def test_stored_figures_are_those_of_the_kept_checkpoints(name: str) -> None:
         for one in found["seeds"]:
             path = ROOT / "checkpoints" / f"{found['method']}-{one['seed']}.safetensors"
             if found["method"] != "gcc-phat" and not found["stored"]:
-                assert one["checkpoint"] == kept.weights_hash(path), path
+                assert one["checkpoint"] == reproduce.weights_hash(path), path
             assert len(one["cells"]) == 30
             pooled = np.average([cell["acc10cm"] for cell in one["cells"]], weights=[c["n"] for c in one["cells"]])
             assert one["acc10cm"] == pytest.approx(pooled, abs=0.01)
@@ -344,7 +344,7 @@ def test_drawn_figures_are_those_of_the_tables_and_the_checkpoints() -> None:
     assert len(fig2["rows"]) == 2 * len(catalog.table("table1").methods)
     fig3 = results.read(ROOT / "results" / "fig3.json")
     for row in fig3["rows"]:
-        assert row["checkpoint"] == kept.weights_hash(ROOT / "checkpoints" / f"{row['method']}-0.safetensors")
+        assert row["checkpoint"] == reproduce.weights_hash(ROOT / "checkpoints" / f"{row['method']}-0.safetensors")
 
 
 # Kept checkpoints
@@ -352,12 +352,12 @@ def test_drawn_figures_are_those_of_the_tables_and_the_checkpoints() -> None:
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_a_kept_checkpoint_gives_the_same_logits_after_reloading(path: Path) -> None:
-    assert path.stat().st_size < kept.LARGEST
+    assert path.stat().st_size < reproduce.MAX_KEPT_BYTES
     model, card = checkpoint.load(path)
     assert card.name == path.stem
     assert card.git
     # The card remembers the logits of a probe from before the file was written.
-    assert kept.probe_error(model, card) < 1e-4
+    assert reproduce.probe_error(model, card) < 1e-4
 
 
 @pytest.fixture(scope="module")
@@ -400,8 +400,8 @@ def test_a_kept_checkpoint_beats_gcc_phat_on_a_slice_of_the_benchmark(
     model, card = checkpoint.load(path)
     if card.architecture in ("ngcc", "transformer"):  # up to 80 ms a frame
         frames, delays = frames[::3], delays[::3]
-    ours = metrics.evaluate(evaluation.network(model, card, "cpu")(frames), delays)
-    phat = metrics.evaluate(evaluation.gcc_phat(frames), delays)
+    ours = metrics.evaluate(reproduce.network_delays(model, card, "cpu")(frames), delays)
+    phat = metrics.evaluate(reproduce.gcc_phat(frames), delays)
     assert ours["acc10cm"] > phat["acc10cm"] + 3, (ours, phat)
     assert ours["mae"] < phat["mae"]
 
@@ -410,14 +410,14 @@ def test_a_kept_checkpoint_beats_gcc_phat_on_a_slice_of_the_benchmark(
 
 
 def test_figures_1_and_2_are_drawn(tmp_path: Path) -> None:
-    shop = reproduce.Workshop(results=tmp_path / "results")
-    shutil.copytree(ROOT / "results", shop.results)
+    run = reproduce.ReproductionRun(results=tmp_path / "results")
+    shutil.copytree(ROOT / "results", run.results)
     for name in ("fig1", "fig2"):
-        png, svg = figures.draw(name, shop, tmp_path)
+        png, svg = figures.draw(name, run, tmp_path)
         assert png.stat().st_size > 10_000
         assert "<svg" in svg.read_text()
     with pytest.raises(InputError, match="reproduce table1 makes it"):
-        figures.draw("fig2", reproduce.Workshop(results=tmp_path), tmp_path)
+        figures.draw("fig2", reproduce.ReproductionRun(results=tmp_path), tmp_path)
 
 
 def test_figure_3_measures_what_it_says() -> None:
@@ -425,7 +425,7 @@ def test_figure_3_measures_what_it_says() -> None:
     model = QKGCC(QKGCCOptions(width=16, heads=2, radius=2, channels=4, hidden=8))
     rng = np.random.default_rng(0)
     cell = (1000 * rng.standard_normal((2 * 15, 2, 2048))).astype(np.int16)
-    found = interpretability.analyse(model, [cell])
+    found = figures.analyse_matching(model, [cell])
     assert found["clips"] == 2
     assert np.asarray(found["offset_energy"]).shape == (2, 5)
     np.testing.assert_allclose(np.max(found["offset_energy"], axis=1), 1)
@@ -444,7 +444,7 @@ def test_coherence_is_that_of_scipy() -> None:
     audio[1] += 0.7 * audio[0]
     window = np.hanning(512)
     _, expected = coherence(*audio, window=window, nperseg=512, noverlap=256, detrend=False)
-    np.testing.assert_allclose(interpretability.magnitude_squared_coherence(audio), expected, atol=1e-9)
+    np.testing.assert_allclose(figures.magnitude_squared_coherence(audio), expected, atol=1e-9)
 
 
 def test_figure_3_of_other_numbers_is_not_drawn(tmp_path: Path) -> None:
@@ -452,11 +452,11 @@ def test_figure_3_of_other_numbers_is_not_drawn(tmp_path: Path) -> None:
     path = tmp_path / "results" / "fig3.json"
     text = path.read_text()
     path.write_text(text.replace('"pearson": 0.', '"pearson": 0.9'))
-    shop = reproduce.Workshop(results=tmp_path / "results", checkpoints=ROOT / "checkpoints")
+    run = reproduce.ReproductionRun(results=tmp_path / "results", checkpoints=ROOT / "checkpoints")
     with pytest.raises(InputError, match="was changed by hand"):
-        figures.draw("fig3", shop, tmp_path)
+        figures.draw("fig3", run, tmp_path)
     path.write_text(text)
-    assert figures.draw("fig3", shop, tmp_path)[0].exists()
+    assert figures.draw("fig3", run, tmp_path)[0].exists()
 
 
 def test_the_command_renders_scores_and_writes(corpora: Path, tmp_path: Path) -> None:
@@ -469,10 +469,10 @@ def test_the_command_renders_scores_and_writes(corpora: Path, tmp_path: Path) ->
     assert done.returncode == 2
     assert "paper-noise is not rendered yet: give the bank of noise" in done.stderr
     table = dataclasses.replace(catalog.table("table2"), benchmarks=("paper-music",))
-    shop = reproduce.Workshop(
+    run = reproduce.ReproductionRun(
         results=tmp_path / "results", banks=[bank], engine="cpu", cache=tmp_path / "cache", methods=["gcc-phat"]
     )
-    rows = reproduce.fill(table, shop)
+    rows = reproduce.fill(table, run)
     (one,) = results.find({"rows": rows}, "paper-music", "gcc-phat")["seeds"]
     assert 45 < one["acc10cm"] < 60
     assert len(one["cells"]) == 30

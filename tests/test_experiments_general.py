@@ -15,16 +15,13 @@ from networks import OPTIONS
 from qkgcc.core.errors import InputError
 from qkgcc.delay.estimator import DelayEstimator
 from qkgcc.lab.study import (
-    estimators,
     figures,
     framesets,
     general,
-    general_asked,
     general_report,
     reproduce,
     results,
     shipping,
-    unseen,
 )
 from qkgcc.lab.study.framesets import FrameSet
 from qkgcc.nets import checkpoint
@@ -53,7 +50,7 @@ class TestFrameSets:
         given = framesets.respeaker(corpora)
         assert sorted(set(np.abs(given.delays).round(2).tolist())) == [0.0, 2.0]
         assert given.frames.shape == (len(given), 2, 2048)
-        found = estimators.answers(estimators.classical("phat"), given)
+        found = general.estimate(general.classical("phat"), given)
         # "About 0.36 sample": a sign or a microphone taken for another would give 2.
         assert 0.2 < np.abs(found.delays - given.delays).mean() < 0.45
 
@@ -71,7 +68,7 @@ class TestFrameSets:
 class TestEstimators:
     def test_answers_are_those_of_the_estimator(self, path: Path) -> None:
         given = frameset(40)
-        found = estimators.answers(estimators.network(path), given)
+        found = general.estimate(general.network(path), given)
         for i in (0, 17, 39):
             estimator = DelayEstimator(path, max_delay=given.limits[i] / 16000)
             answer = estimator(given.frames[i], 16000)
@@ -86,7 +83,7 @@ class TestEstimators:
             architecture="qkgcc", options={}, frame=2048, dft=4096, delays=tuple(range(-23, 24)), scaling="utterance"
         )
         checkpoint.save(model, tmp_path / "q.safetensors", card)
-        method = estimators.network(tmp_path / "q.safetensors")(60.0)
+        method = general.network(tmp_path / "q.safetensors")(60.0)
         assert np.abs(method.lags).max() == 23
 
 
@@ -97,7 +94,7 @@ class TestGeneral:
         rows = {m.name: general.measure(m, cell) for m in methods}
         assert set(rows) == {"gcc-phat", "cc", "phat", "phat-beta", "scot", "tiny", "tiny-coarse"}
         json.dumps(list(rows.values()))
-        found = estimators.answers(methods[-2].limited, cell.frames)
+        found = general.estimate(methods[-2].limited, cell.frames)
         right = np.abs(found.delays - cell.frames.delays) <= 1
         row = rows["tiny"]
         np.testing.assert_array_equal(general.unpacked(row["right62us"], row["n"]), right)
@@ -144,7 +141,7 @@ class TestGeneral:
         hum = 30 * np.sin(2 * np.pi * (0.0131 * np.arange(OPTIONS.frame) + np.linspace(0, 1, 200)[:, None, None]))
         buried = replace(given, frames=(given.frames + hum).astype(np.float32))
         right = [
-            np.mean(np.abs(estimators.answers(estimators.classical("phat", share), buried).delays - given.delays) <= 1)
+            np.mean(np.abs(general.estimate(general.classical("phat", share), buried).delays - given.delays) <= 1)
             for share in (0.0, 0.2)
         ]
         assert right[1] > right[0] + 0.1
@@ -178,7 +175,7 @@ class TestShipping:
             assert max(card.metrics["unseen"][key].values()) < 0.08
         fresh = frameset(800, snr=-8.0, seed=50_000)
         assert sorted(file.name for file in tmp_path.iterdir()) == ["mine.onnx", "mine.safetensors"]
-        found = estimators.answers(estimators.network(tmp_path / "mine.safetensors"), fresh)
+        found = general.estimate(general.network(tmp_path / "mine.safetensors"), fresh)
         right = np.abs(found.delays - fresh.delays) <= 1
         assert abs(found.confidence.mean() - right.mean()) < 0.06
 
@@ -191,9 +188,9 @@ class TestShipping:
             shipping.ship(tmp_path / "q.safetensors", "x", frameset(8), tmp_path)
 
     def test_unseen_recordings_have_pauses_and_other_sources(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(unseen, "POOL", 4)
+        monkeypatch.setattr(framesets, "UNSEEN_POOL", 4)
         done: list[int] = []
-        given = unseen.unseen_recordings([], 8, progress=done.append)
+        given = framesets.unseen_recordings([], 8, progress=done.append)
         assert sum(done) == 8
         assert given.frames.shape == (8 * 30, 2, 2048)
         known = np.isfinite(given.delays)
@@ -251,11 +248,11 @@ class TestReport:
         return tmp_path
 
     def test_confidence_is_a_picture(self, folder: Path, tmp_path: Path) -> None:
-        png, svg = figures.draw("calibration", reproduce.Workshop(results=folder), tmp_path)
+        png, svg = figures.draw("calibration", reproduce.ReproductionRun(results=folder), tmp_path)
         assert png.stat().st_size > 10_000
         assert svg.read_text().count("points") >= 1
         with pytest.raises(InputError, match="has no calibrated model: qkgcc reproduce general"):
-            figures.draw("calibration", reproduce.Workshop(results=tmp_path / "none"), tmp_path)
+            figures.draw("calibration", reproduce.ReproductionRun(results=tmp_path / "none"), tmp_path)
 
     def test_accuracies_of_every_set_and_of_wide_pairs(self, folder: Path) -> None:
         headings, classical, ours = general_report.accuracy_lines(folder)
@@ -297,7 +294,7 @@ class TestReport:
         assert general_report.behaviour_lines(folder)[1:] == [["gcc-phat", *shares], ["general", *shares]]
 
     def test_what_was_asked_is_said_to_be_met_or_missed(self, folder: Path) -> None:
-        table = {line[0]: line[1:] for line in general_asked.lines(folder)[1:]}
+        table = {line[0]: line[1:] for line in general_report.requirement_lines(folder)[1:]}
         within = table["general above gcc-phat on general-test, within 62.5 us, points"]
         assert float(within[0]) == pytest.approx(0, abs=6)  # better in one cell, worse in the other
         assert within[1:] == ["12", "20", "MISSED", "MISSED"]
@@ -323,7 +320,7 @@ class TestReport:
             general_report.behaviour_lines,
             general_report.two_sources_lines,
             general_report.trust_lines,
-            general_asked.lines,
+            general_report.requirement_lines,
         ):
             assert len(lines(tmp_path)) == 1
 
@@ -331,7 +328,7 @@ class TestReport:
 def test_answers_of_gcc_phat_follow_a_shift_and_mirror(path: Path) -> None:
     clear = frameset(snr=30.0)
     (method,) = general.candidates([])[:1]
-    found = estimators.answers(method.limited, clear).delays
+    found = general.estimate(method.limited, clear).delays
     seen = general.behaviour(method, clear, found)
     assert seen["n"] == 40
     assert min(seen["follows"], seen["mirrors"]) >= 38

@@ -22,7 +22,7 @@ from qkgcc.arrays.trilateration import closed_form, described, fit_position
 from qkgcc.audio.frames import warp
 from qkgcc.cli import app
 from qkgcc.core.errors import InputError
-from qkgcc.lab.study.array_scoring import errors, space_distances
+from qkgcc.lab.study.scoring import errors, space_distances
 
 pytestmark = pytest.mark.numeric
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from qkgcc.core.errors import InputError
-from qkgcc.lab.study.track_scores import evaluate
+from qkgcc.lab.study.scoring import score_tracks
 from qkgcc.tracks.motion import Motion, State, angle_between, moved, way_to
 from qkgcc.tracks.paths import WINDOW, find_tracks
 from qkgcc.tracks.segments import COLUMNS, Segment, rows, rttm, segments
@@ -533,16 +533,16 @@ def truth(talkers: Sequence[Talker], history: Sequence[tuple[float, Sequence[Tra
 def test_scores_count_what_is_near_what_changes_and_what_is_nobody() -> None:
     talker = Talker(lambda t: 40.0)
     exact = history_of(moments(1, 45, 0, 6))
-    scores = evaluate(exact, *truth([talker], exact))
+    scores = score_tracks(exact, *truth([talker], exact))
     assert (scores["share"], scores["changes"], scores["false"]) == (1.0, 0.0, 0.0)
     assert scores["talker_seconds"] == pytest.approx(6, abs=HOP)
     changed = history_of(moments(1, 45, 0, 3.008), moments(2, 38, 3.008, 6.016))
-    assert evaluate(changed, *truth([talker], changed))["changes"] == pytest.approx(10, abs=0.2)  # 1 in 6 s
+    assert score_tracks(changed, *truth([talker], changed))["changes"] == pytest.approx(10, abs=0.2)  # 1 in 6 s
     away = history_of(moments(1, 60, 0, 6))
-    scores = evaluate(away, *truth([talker], away))
+    scores = score_tracks(away, *truth([talker], away))
     assert (scores["share"], scores["changes"]) == (0.0, 0.0)
     assert scores["false"] == pytest.approx(60)
-    one_for_two = evaluate(exact, *truth([talker, Talker(lambda t: 47.0)], exact))
+    one_for_two = score_tracks(exact, *truth([talker, Talker(lambda t: 47.0)], exact))
     assert one_for_two["share"] == 0.5
 
 
@@ -554,14 +554,14 @@ def test_talkers_who_pass_each_other_change_no_ids_in_the_scores() -> None:
         (t, [Track(i, t, state._replace(direction=one.at(t)), 0.9, 0.9, 2.0) for i, one in enumerate((left, right), 1)])
         for t in times.tolist()
     ]
-    scores = evaluate(history, *truth([left, right], history))
+    scores = score_tracks(history, *truth([left, right], history))
     assert (scores["share"], scores["changes"], scores["false"]) == (1.0, 0.0, 0.0)
 
 
 def test_scores_of_a_truth_that_does_not_fit() -> None:
     history = history_of(moments(1, 45, 0, 1))
     with pytest.raises(InputError, match="talkers, times"):
-        evaluate(history, np.zeros((1, 3, 3)), np.ones((1, 3), dtype=bool))
+        score_tracks(history, np.zeros((1, 3, 3)), np.ones((1, 3), dtype=bool))
 
 
 # Streaming

@@ -15,7 +15,7 @@ from qkgcc.core.errors import InputError, MissingExtraError
 from qkgcc.core.files import display_name
 
 if TYPE_CHECKING:
-    from qkgcc.lab.study.reproduce import Workshop
+    from qkgcc.lab.study.reproduce import ReproductionRun
 
 
 class Item(StrEnum):
@@ -79,7 +79,7 @@ def reproduce(
     try:
         from qkgcc.lab.study import catalog, report
         from qkgcc.lab.study import figures as pictures
-        from qkgcc.lab.study.reproduce import Workshop, fill
+        from qkgcc.lab.study.reproduce import ReproductionRun, fill
     except ImportError:
         raise MissingExtraError("the paper's tables need torch: pip install 'qkgcc[train]'") from None
     from qkgcc.lab.corpora.banks import Bank
@@ -89,7 +89,7 @@ def reproduce(
     if engine not in (None, *ENGINES):
         raise InputError(f"unknown engine {engine!r}; known are {', '.join(ENGINES)}")
     bar = progress_bar()
-    shop = Workshop(
+    run = ReproductionRun(
         results=results,
         checkpoints=checkpoints,
         runs=runs,
@@ -108,67 +108,67 @@ def reproduce(
         for wanted in item:
             if wanted.value in catalog.TABLES:
                 table = catalog.table(wanted.value)
-                _show(report.rows_of(table, fill(table, shop)), table.title)
+                _show(report.rows_of(table, fill(table, run)), table.title)
             elif wanted is Item.GENERAL:
-                _compare_general(shop, data)
+                _compare_general(run, data)
             elif wanted is Item.ARRAYS:
-                _compare_arrays(shop, data, scenes)
+                _compare_arrays(run, data, scenes)
             elif wanted is Item.TRACKS:
-                _compare_tracks(shop, scenes)
+                _compare_tracks(run, scenes)
             else:
                 for suffix in (".png", ".svg"):
                     check_replaceable(figures / f"{wanted.value}{suffix}", overwrite)
-                for path in pictures.draw(wanted.value, shop, figures):
+                for path in pictures.draw(wanted.value, run, figures):
                     typer.echo(f"picture: {display_name(path)}")
     finally:
         bar.stop()
 
 
-def _compare_general(shop: "Workshop", data: Path | None) -> None:
+def _compare_general(run: "ReproductionRun", data: Path | None) -> None:
     """The models for any pair beside the others, on every set whose frames are at hand."""
     from qkgcc.lab.scenes.engines import best_engine
     from qkgcc.lab.study import general
     from qkgcc.network.registry import WEIGHTS
 
-    files = [shop.checkpoints / f"{name}-0.safetensors" for name in ("ngcc", "qkgcc")]
+    files = [run.checkpoints / f"{name}-0.safetensors" for name in ("ngcc", "qkgcc")]
     published = [path for path in files if path.exists()]
     there = general.candidates(sorted(WEIGHTS.glob("*.safetensors")), published)
-    methods = [m for m in there if not shop.methods or m.name in shop.methods]
+    methods = [m for m in there if not run.methods or m.name in run.methods]
     general.fill(
-        shop.results / f"{general.NAME}.json",
+        run.results / f"{general.NAME}.json",
         methods,
         general.SETS,
-        engine=shop.engine or best_engine(),
-        cache=shop.cache,
+        engine=run.engine or best_engine(),
+        cache=run.cache,
         data=data,
-        bank=shop.bank("test-clean"),
-        again=shop.from_checkpoints,
-        say=shop.say,
-        track=shop.track,
+        bank=run.bank("test-clean"),
+        again=run.from_checkpoints,
+        say=run.say,
+        track=run.track,
     )
 
 
-def _compare_arrays(shop: "Workshop", data: Path | None, scenes: int) -> None:
+def _compare_arrays(run: "ReproductionRun", data: Path | None, scenes: int) -> None:
     """What finds directions and positions, on the first scenes of each kind of `array-test` and on real recordings."""
     from qkgcc.lab.scenes.array_scenes import ARRAYS
     from qkgcc.lab.study import array_report, arrays, locators
 
     there = [*locators.ours(), *locators.peers()]
-    unknown = set(shop.methods) - {locator.name for locator in there}
+    unknown = set(run.methods) - {locator.name for locator in there}
     if unknown:
         known = ", ".join(locator.name for locator in there)
         raise InputError(f"there is no method {', '.join(sorted(unknown))} for arrays; there are {known}")
     rows = arrays.fill(
-        shop.results / f"{arrays.NAME}.json",
-        [locator for locator in there if not shop.methods or locator.name in shop.methods],
+        run.results / f"{arrays.NAME}.json",
+        [locator for locator in there if not run.methods or locator.name in run.methods],
         scenes,
-        engine=shop.engine or "cpu",
-        cache=shop.cache,
-        bank=shop.bank("test-clean"),
+        engine=run.engine or "cpu",
+        cache=run.cache,
+        bank=run.bank("test-clean"),
         data=data,
-        again=shop.from_checkpoints,
-        say=shop.say,
-        track=shop.track,
+        again=run.from_checkpoints,
+        say=run.say,
+        track=run.track,
     )
     for name in ARRAYS:
         if array_report.methods(rows, name):
@@ -179,25 +179,25 @@ def _compare_arrays(shop: "Workshop", data: Path | None, scenes: int) -> None:
         _show(array_report.respeaker_lines(rows), "Real recordings, ReSpeaker")
 
 
-def _compare_tracks(shop: "Workshop", scenes: int) -> None:
+def _compare_tracks(run: "ReproductionRun", scenes: int) -> None:
     """What follows sources, on the first scenes of each kind of `array-test` with a compact array."""
     from qkgcc.lab.study import array_report, array_tracks
 
     there = array_tracks.followers()
-    unknown = set(shop.methods) - {follower.name for follower in there}
+    unknown = set(run.methods) - {follower.name for follower in there}
     if unknown:
         known = ", ".join(follower.name for follower in there)
         raise InputError(f"there is no method {', '.join(sorted(unknown))} for tracks; there are {known}")
     rows = array_tracks.fill(
-        shop.results / f"{array_tracks.NAME}.json",
-        [follower for follower in there if not shop.methods or follower.name in shop.methods],
+        run.results / f"{array_tracks.NAME}.json",
+        [follower for follower in there if not run.methods or follower.name in run.methods],
         scenes,
-        engine=shop.engine or "cpu",
-        cache=shop.cache,
-        bank=shop.bank("test-clean"),
-        again=shop.from_checkpoints,
-        say=shop.say,
-        track=shop.track,
+        engine=run.engine or "cpu",
+        cache=run.cache,
+        bank=run.bank("test-clean"),
+        again=run.from_checkpoints,
+        say=run.say,
+        track=run.track,
     )
     _show(
         array_report.track_lines(rows), "Talker time within 10 degrees, changes of id a minute, false tracks a minute"

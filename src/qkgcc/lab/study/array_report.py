@@ -12,7 +12,7 @@ import numpy.typing as npt
 from qkgcc.lab.frozen.array_benchmark import NAME as SET
 from qkgcc.lab.frozen.array_benchmark import ArrayBenchmark
 from qkgcc.lab.scenes.array_scenes import ARRAYS, DISTRIBUTED, KINDS, TALKERS
-from qkgcc.lab.study import array_scoring, array_tracks, results
+from qkgcc.lab.study import array_tracks, results, scoring
 from qkgcc.lab.study.arrays import RESPEAKER, errors_by_scene
 
 WITHIN = 10.0
@@ -98,12 +98,12 @@ def part_lines(rows: Sequence[results.Row], array: str) -> list[list[str]]:
         cells = []
         for name, by_scene in each.items():
             if array == DISTRIBUTED:
-                summary = array_scoring.summary(_joined(by_scene), NEAR)
+                summary = scoring.summary(_joined(by_scene), NEAR)
                 space = chosen(rows, name, array, lambda i, there=by_scene: i in there, "heights")  # type: ignore[misc]
-                medians = f"{summary.median:.2f} / {array_scoring.summary(_joined(space), NEAR).median:.2f} m"
+                medians = f"{summary.median:.2f} / {scoring.summary(_joined(space), NEAR).median:.2f} m"
                 cells.append(f"{medians}, {summary.share:.1f} %")
             else:
-                summary = array_scoring.summary(_joined(by_scene), WITHIN)
+                summary = scoring.summary(_joined(by_scene), WITHIN)
                 cells.append(f"{summary.median:.1f}°, {summary.share:.1f} %")
         lines.append([label, str(len(each[names[0]])), *cells])
     return lines
@@ -127,7 +127,7 @@ def respeaker_lines(rows: Sequence[results.Row]) -> list[list[str]]:
             right = int((whole <= WITHIN).sum())
             cells["whole"].append(f"{whole.max():.1f}°" if single else f"{right} of {len(whole)}")
             limit = BLOCK_WITHIN if single else WITHIN
-            cells["blocks"].append(f"{array_scoring.summary(blocks, limit).share:.0f} % of {len(blocks)}")
+            cells["blocks"].append(f"{scoring.summary(blocks, limit).share:.0f} % of {len(blocks)}")
         lines.append([name, cells["whole"][0], cells["blocks"][0], *cells["whole"][1:], *cells["blocks"][1:]])
     return lines
 
@@ -147,14 +147,14 @@ def difference_lines(
         limit, unit = (NEAR, " m") if array == DISTRIBUTED else (WITHIN, "°")
         for label, part in sorts(ArrayBenchmark.load()).items():
             each = _common({name: chosen(rows, name, array, part) for name in (ours, *others)})
-            summaries = {name: array_scoring.summary(_joined(of), limit) for name, of in each.items()}
+            summaries = {name: scoring.summary(_joined(of), limit) for name, of in each.items()}
             if not summaries[ours].count:
                 continue
             lowest = min(others, key=lambda name: summaries[name].median)
             highest = max(others, key=lambda name: summaries[name].share)
             mine = list(each[ours].values())
-            ratio = array_scoring.compare(mine, list(each[lowest].values()), limit).ratio
-            points = array_scoring.compare(mine, list(each[highest].values()), limit).points
+            ratio = scoring.compare(mine, list(each[lowest].values()), limit).ratio
+            points = scoring.compare(mine, list(each[highest].values()), limit).points
             lines.append(
                 [
                     *(array, label, str(len(mine))),

@@ -6,7 +6,7 @@
 A row is a method on a cell (an array, a number of talkers, a motion), in one of two ways: `whole`, with the whole
 recording at hand, as `DirectionEstimator(...)(..., track=True)` and `qkgcc locate --track` answer, or `online`, frame
 by frame, as `DirectionStream` and `qkgcc listen --track`. `scenes` names those that were measured, the lists behind it
-hold what `tracks.scores.evaluate` says of each: the true azimuth and who speaks are known at the middle of every frame.
+hold what `scoring.score_tracks` says of each: the true azimuth and who speaks are known at the middle of every frame.
 
 The baseline is the same tracker, with the same settings, on maps of SRP-PHAT.
 """
@@ -36,7 +36,7 @@ from qkgcc.lab.frozen.array_benchmark import ArrayBenchmark
 from qkgcc.lab.provenance import commit
 from qkgcc.lab.scenes.array_scenes import KINDS, SAMPLE_RATE, Kind
 from qkgcc.lab.study import results
-from qkgcc.lab.study.track_scores import evaluate
+from qkgcc.lab.study.scoring import score_tracks
 from qkgcc.network.registry import ARRAY_DEFAULT, WEIGHTS
 from qkgcc.tracks.paths import find_tracks
 from qkgcc.tracks.smoothing import Trajectory
@@ -149,7 +149,7 @@ def measure(
         times = np.array([time for time, _ in history])
         flat = drawn.places(times) * [1.0, 1.0, 0.0]  # azimuths are compared: a flat array follows them in its plane
         directions = flat / np.linalg.norm(flat, axis=-1, keepdims=True)
-        scores[way] = evaluate(history, directions, drawn.speaking(times, benchmark.utterances))
+        scores[way] = score_tracks(history, directions, drawn.speaking(times, benchmark.utterances))
     return scores
 
 

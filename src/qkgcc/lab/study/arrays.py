@@ -32,7 +32,7 @@ from qkgcc.lab.frozen.array_benchmark import NAME as SET
 from qkgcc.lab.frozen.array_benchmark import ArrayBenchmark
 from qkgcc.lab.provenance import commit
 from qkgcc.lab.scenes.array_scenes import BLOCKS, DISTRIBUTED, KINDS, SAMPLE_RATE, SECONDS, Kind
-from qkgcc.lab.study import array_scoring, framesets, results
+from qkgcc.lab.study import framesets, results, scoring
 from qkgcc.lab.study.locators import Locator
 
 NAME = "arrays"
@@ -100,10 +100,10 @@ def measure(
     audio = array_rendering.load(benchmark, index, engine, cache)
     found = locator.locate(audio, SAMPLE_RATE, truth.geometry, truth.talkers, BLOCK)
     if truth.kind.compact:
-        return array_scoring.errors_of_blocks(array_scoring.azimuth_distances, truth.places, truth.active, found), None
+        return scoring.errors_of_blocks(scoring.azimuth_distances, truth.places, truth.active, found), None
     floor, space = (
-        array_scoring.errors_of_blocks(distances, truth.places, truth.active, found)
-        for distances in (array_scoring.floor_distances, array_scoring.space_distances)
+        scoring.errors_of_blocks(distances, truth.places, truth.active, found)
+        for distances in (scoring.floor_distances, scoring.space_distances)
     )
     return floor, space
 
@@ -214,10 +214,10 @@ def hear(locator: Locator, path: Path, sources: Floats) -> tuple[Floats, Floats]
     places = np.repeat(sources[:, None], count, axis=1)
     found = locator.locate(audio, SAMPLE_RATE, geometry, active.sum(axis=0).tolist(), BLOCK)
     whole = locator.locate(audio, SAMPLE_RATE, geometry, [len(sources)], audio.shape[-1])
-    distances = array_scoring.azimuth_distances
+    distances = scoring.azimuth_distances
     return (
-        array_scoring.errors_of_blocks(distances, places, active, found),
-        array_scoring.errors_of_blocks(distances, sources[:, None], np.ones((len(sources), 1), dtype=bool), whole),
+        scoring.errors_of_blocks(distances, places, active, found),
+        scoring.errors_of_blocks(distances, sources[:, None], np.ones((len(sources), 1), dtype=bool), whole),
     )
 
 

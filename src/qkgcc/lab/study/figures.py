@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +12,17 @@ import torch
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import write_whole
-from qkgcc.lab.frozen.benchmark import FRAMES, SNRS, T60S, Benchmark
+from qkgcc.lab.frozen.benchmark import FRAMES, SCALE, SNRS, T60S, Benchmark
 from qkgcc.lab.frozen.rendering import load_cell
 from qkgcc.lab.provenance import commit
 from qkgcc.lab.scenes.engines import best_engine
-from qkgcc.lab.study import catalog, general_report, kept, results
-from qkgcc.lab.study.interpretability import analyse
+from qkgcc.lab.study import catalog, general_report, results
 from qkgcc.lab.study.report import curve
-from qkgcc.lab.study.reproduce import Workshop, render
+from qkgcc.lab.study.reproduce import ReproductionRun, check_card, render, weights_hash
 from qkgcc.lab.training.loop import device_name
 from qkgcc.nets import checkpoint
+from qkgcc.nets.matching import center_symmetric_antisymmetric
+from qkgcc.nets.qkgcc import QKGCC
 from qkgcc.pairs.calibration import expected_calibration_error, reliability
 from qkgcc.plots import metadata, new_figure
 
@@ -31,16 +33,18 @@ if TYPE_CHECKING:
 _FEW = 30  # answers of a tenth, below which its share of right ones is not drawn
 EVERY = 10
 """Figure 3 takes every tenth utterance of paper-test, in all 30 cells."""
+COHERENCE_SEGMENT = 512
+"""Samples of a segment of the coherence: 31 Hz, and 119 half-overlapping segments a clip."""
 
 
-def draw(name: str, shop: Workshop, folder: Path) -> list[Path]:
+def draw(name: str, run: ReproductionRun, folder: Path) -> list[Path]:
     """Draw a figure; the files that were written."""
     figure = {
         "fig1": _architecture,
         "fig2": _robustness,
         "fig3": _interpretability,
         "calibration": _calibration,
-    }[name](shop)
+    }[name](run)
     return save(figure, name, folder)
 
 
@@ -58,11 +62,11 @@ def save(figure: Figure, name: str, folder: Path) -> list[Path]:
         ]
 
 
-def _robustness(shop: Workshop) -> Figure:
+def _robustness(run: ReproductionRun) -> Figure:
     """Figure 2: Acc@10cm over SNR and over T60; bands from the lowest to the highest seed."""
-    content = results.read(shop.results / "table1.json")
+    content = results.read(run.results / "table1.json")
     if content is None:
-        raise InputError(f"{shop.results / 'table1.json'} is not there: qkgcc reproduce table1 makes it")
+        raise InputError(f"{run.results / 'table1.json'} is not there: qkgcc reproduce table1 makes it")
     figure = new_figure((10, 4.2))
     axes: list[Axes] = figure.subplots(1, 2, sharey=True).tolist()
     drawn = []
@@ -84,28 +88,28 @@ def _robustness(shop: Workshop) -> Figure:
         ax.grid(alpha=0.3)
     axes[0].legend()
     about = {key: content[key] for key in ("benchmark", "engine", "device", "seconds")}  # the table's own
-    _write_numbers(shop, "fig2", drawn, about)
+    _write_numbers(run, "fig2", drawn, about)
     return figure
 
 
-def _write_numbers(shop: Workshop, name: str, rows: list[dict[str, Any]], about: dict[str, Any]) -> None:
+def _write_numbers(run: ReproductionRun, name: str, rows: list[dict[str, Any]], about: dict[str, Any]) -> None:
     """Keep what a figure shows, unless it is there already."""
-    old = results.read(shop.results / f"{name}.json")
+    old = results.read(run.results / f"{name}.json")
     if old is None or old["rows"] != rows:
         whence = {"command": f"qkgcc reproduce {name}", "git": commit()}
-        results.write(shop.results / f"{name}.json", name, rows, about | whence)
+        results.write(run.results / f"{name}.json", name, rows, about | whence)
 
 
 _ANALYSED = {"qkgcc": "QK-GCC", "qkgcc-smooth": "positions from 65 rows"}
 """The networks of Figure 3, a row of panels each: the paper's, and the variant that cannot learn bin by bin."""
 
 
-def _interpretability(shop: Workshop) -> Figure:
+def _interpretability(run: ReproductionRun) -> Figure:
     """Figure 3, of the representative seed. Its numbers are kept in results/fig3.json."""
-    content = results.read(shop.results / "fig3.json")
-    paths = {method: shop.checkpoints / f"{method}-{catalog.REPRESENTATIVE}.safetensors" for method in _ANALYSED}
-    if content is None or shop.from_checkpoints or not _same_weights(content["rows"], paths):
-        rows = _analysed(shop, paths)
+    content = results.read(run.results / "fig3.json")
+    paths = {method: run.checkpoints / f"{method}-{catalog.REPRESENTATIVE}.safetensors" for method in _ANALYSED}
+    if content is None or run.from_checkpoints or not _same_weights(content["rows"], paths):
+        rows = _analysed(run, paths)
     else:
         rows = content["rows"]
     figure = new_figure((12, 3.8 * len(rows)))
@@ -148,39 +152,110 @@ def _panels(panels: Any, numbers: dict[str, Any]) -> None:
 def _same_weights(rows: list[dict[str, Any]], paths: dict[str, Path]) -> bool:
     """Whether these numbers are those of the checkpoints that are there."""
     known = {row["method"]: row["checkpoint"] for row in rows}
-    there = {method: kept.weights_hash(path) for method, path in paths.items() if path.exists()}
+    there = {method: weights_hash(path) for method, path in paths.items() if path.exists()}
     return known | there == known and set(known) == set(paths)
 
 
-def _analysed(shop: Workshop, paths: dict[str, Path]) -> list[dict[str, Any]]:
-    benchmark, engine = Benchmark.named("paper-test"), shop.engine or best_engine()
-    render(benchmark, engine, shop)
+def _analysed(run: ReproductionRun, paths: dict[str, Path]) -> list[dict[str, Any]]:
+    benchmark, engine = Benchmark.named("paper-test"), run.engine or best_engine()
+    render(benchmark, engine, run)
     rows = (np.arange(0, len(benchmark.ids), EVERY)[:, None] * FRAMES + np.arange(FRAMES)).ravel()
-    cells = [load_cell(benchmark, engine, snr, t60, shop.cache)[rows] for t60 in T60S for snr in SNRS]
+    cells = [load_cell(benchmark, engine, snr, t60, run.cache)[rows] for t60 in T60S for snr in SNRS]
     found, begun = [], time.monotonic()
     for method, path in paths.items():
         model, card = checkpoint.load(path)
-        kept.check_card(path, card, method, catalog.REPRESENTATIVE, shop.bank("test-clean"))
-        bar = shop.track(f"figure 3, {method}", len(cells) * len(rows) // FRAMES)
-        numbers = analyse(model, cells, device=shop.device, progress=bar)  # type: ignore[arg-type]
-        found.append({"method": method, "checkpoint": kept.weights_hash(path)} | numbers)
+        check_card(path, card, method, catalog.REPRESENTATIVE, run.bank("test-clean"))
+        bar = run.track(f"figure 3, {method}", len(cells) * len(rows) // FRAMES)
+        numbers = analyse_matching(model, cells, device=run.device, progress=bar)  # type: ignore[arg-type]
+        found.append({"method": method, "checkpoint": weights_hash(path)} | numbers)
     about = {
         "benchmark": {benchmark.name: benchmark.hash},
         "engine": engine,
-        "device": device_name(torch.device(shop.device)),
+        "device": device_name(torch.device(run.device)),
         "seconds": round(time.monotonic() - begun, 1),
     }
-    _write_numbers(shop, "fig3", found, about)
+    _write_numbers(run, "fig3", found, about)
     return found
 
 
-def _calibration(shop: Workshop) -> Figure:
+def analyse_matching(
+    model: QKGCC,
+    cells: Sequence[np.ndarray],
+    *,
+    device: str = "cpu",
+    progress: Callable[[int], object] | None = None,
+) -> dict[str, Any]:
+    """What the network has learned, as Figure 3 shows it, over cells of a benchmark, each in whole clips.
+
+    (a) |q| |k| over frequency, mean over frames, beside the magnitude-squared coherence between the channels. The
+        coherence is Welch's, within each clip (over clips of different delay it would cancel), then the mean.
+    (b) energy of C over the offsets, per head, divided by its largest.
+    (c) shares of center, symmetric and antisymmetric energy, per head.
+
+    Shape of a cell: (clips * 15, 2, 2048)
+
+    `progress` is called with the number of clips that are done.
+    """
+    o = model.options
+    model = model.to(device).eval()
+    weight, coherence = np.zeros(o.bins), np.zeros(COHERENCE_SEGMENT // 2 + 1)
+    offsets, parts = np.zeros((o.heads, 2 * o.radius + 1)), np.zeros((o.heads, 3))
+    clips = 0
+    for cell in cells:
+        for clip in cell.reshape(-1, FRAMES, 2, o.frame):
+            frames = torch.from_numpy(clip.astype(np.float32) / SCALE).to(device)
+            found = model.explain(frames)
+            weight += found.norm_product.mean(dim=0).cpu().numpy()
+            energy = found.correlation.square().mean(dim=(0, 3))
+            offsets += energy.cpu().numpy()
+            split = center_symmetric_antisymmetric(found.correlation).square().mean(dim=(0, 3)).cpu().numpy()
+            b = o.radius
+            parts += np.stack([split[:, 0], split[:, 1 : b + 1].sum(axis=1), split[:, b + 1 :].sum(axis=1)], axis=1)
+            coherence += magnitude_squared_coherence(clip.transpose(1, 0, 2).reshape(2, -1) / SCALE)
+            clips += 1
+            if progress is not None:
+                progress(clips)
+    frequency = np.linspace(0, 8000, o.bins)
+    smooth = np.interp(frequency, np.linspace(0, 8000, COHERENCE_SEGMENT // 2 + 1), coherence / clips)
+    weight /= clips
+    # The coherence is that smooth; the weight, with a table of positions behind it, jitters bin by bin.
+    width = o.dft // COHERENCE_SEGMENT
+    even = np.convolve(np.pad(weight, width // 2, mode="edge"), np.ones(width) / width, mode="same")[
+        width // 2 : width // 2 + o.bins
+    ]
+    return {
+        "clips": clips,
+        "frequency": frequency.tolist(),
+        "norm_product": weight.tolist(),
+        "coherence": smooth.tolist(),
+        "pearson": float(np.corrcoef(weight, smooth)[0, 1]),
+        "norm_product_smoothed": even.tolist(),
+        "pearson_smoothed": float(np.corrcoef(even, smooth)[0, 1]),
+        "offset_energy": (offsets / offsets.max(axis=1, keepdims=True)).tolist(),
+        "shares": (parts / parts.sum(axis=1, keepdims=True)).tolist(),
+    }
+
+
+def magnitude_squared_coherence(audio: np.ndarray, segment: int = COHERENCE_SEGMENT) -> np.ndarray:
+    """Welch's, of two channels: Hann segments, half overlapping. Shape: (2, n) -> (segment / 2 + 1,)
+
+    >>> noise = np.random.default_rng(0).standard_normal((3, 16000))
+    >>> alike = magnitude_squared_coherence(noise[[0, 0]] + 0.01 * noise[1:])
+    >>> bool(alike.min() > 0.99), bool(magnitude_squared_coherence(noise[:2]).mean() < 0.05)
+    (True, True)
+    """
+    windows = np.lib.stride_tricks.sliding_window_view(audio, segment, axis=1)[:, :: segment // 2]
+    spectra = np.fft.rfft(windows * np.hanning(segment))
+    cross = (spectra[0] * spectra[1].conj()).mean(axis=0)
+    power = np.square(np.abs(spectra)).mean(axis=1)
+    return np.asarray(np.square(np.abs(cross)) / (power[0] * power[1]))
+
+
+def _calibration(run: ReproductionRun) -> Figure:
     """A reliability diagram of the pretrained model: how often it is right where it says that it is so sure."""
-    found = general_report.confidences(shop.results)
+    found = general_report.confidences(run.results)
     if not found:
-        raise InputError(
-            f"{shop.results / 'general.json'} has no calibrated model: qkgcc reproduce general measures it"
-        )
+        raise InputError(f"{run.results / 'general.json'} has no calibrated model: qkgcc reproduce general measures it")
     figure = new_figure((10, 4.6))
     left, right = figure.subplots(1, 2)
     left.fill_between([0, 1], [-0.05, 0.95], [0.05, 1.05], color="0.9", label="within 5 points")
@@ -220,7 +295,7 @@ _STEPS = {
 }
 
 
-def _architecture(shop: Workshop) -> Figure:
+def _architecture(run: ReproductionRun) -> Figure:
     """Figure 1: what QK-GCC puts in the place of each step of GCC."""
     from matplotlib.patches import FancyBboxPatch
 

@@ -1,4 +1,4 @@
-"""Frames whose true delay is known, from anywhere: the benchmarks, a ReSpeaker array in a room, a head in a room.
+"""Frames whose true delay is known, from anywhere: benchmarks, a ReSpeaker array or a head in a room, unseen scenes.
 
     frames, true delays, the largest delay that the microphones allow, and which frames belong together
 
@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND, Floats
 from qkgcc.dsp import gcc
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.frozen.benchmark import FRAMES, Benchmark
@@ -25,8 +27,11 @@ from qkgcc.lab.frozen.benchmark import SCALE as SCALE_OF_PAPER
 from qkgcc.lab.frozen.general_benchmark import SCALE, GeneralBenchmark
 from qkgcc.lab.frozen.rendering import load_cell, load_general
 from qkgcc.lab.rooms import noise
-from qkgcc.lab.rooms.draws import stream
+from qkgcc.lab.rooms.draws import stream, uniform
 from qkgcc.lab.scenes import paper
+from qkgcc.lab.scenes.bulk_rooms import SAMPLES, GeneralSources, Rooms
+from qkgcc.lab.scenes.general import Scenes, general_scenes
+from qkgcc.lab.scenes.general_frames import delays_at, recordings, take
 from qkgcc.lab.scenes.paper_frames import Sources, paper_frames
 from qkgcc.lab.scenes.render import delay_at
 
@@ -40,8 +45,16 @@ HEAD_LIMIT = 1e-3
 SURREY_UTTERANCES = 4
 """Of each direction."""
 _DRY_SEED = 2020  # of pairs that no training has
-
-Floats = npt.NDArray[np.float64]
+UNSEEN_HOP = FRAME // 2
+"""Samples from a frame to the next."""
+MOMENT = 0.1, 1.0
+"""Seconds: the shortest and the longest time that a scene is heard, where it is heard for a moment only."""
+PAUSE_NOISE = 0.03
+"""Standard deviation of the noise in a pause, as a share of the scene's."""
+UNSEEN_POOL = 256
+"""Synthetic signals of each kind."""
+_FIRST_UNSEEN = 1 << 41  # index of the first scene: neither a training nor its validation has that many
+_SCENES_AT_A_TIME = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,6 +210,55 @@ def dry(bank: Bank, t60: float, pairs: int = 1500) -> FrameSet:
         alone,
         np.zeros(count),
     )
+
+
+def unseen_recordings(
+    banks: Sequence[Bank], scenes: int, *, progress: Callable[[int], object] | None = None
+) -> FrameSet:
+    """Recordings that no training has seen, to calibrate a network on: the general law with validation voices.
+
+    Confidence in a recording depends on what is around a frame. So half of the recordings are scenes as they are; in a
+    quarter the scene is heard for a moment only, with each microphone's own noise before and after; in a quarter
+    another source comes before and after: the same with the channels swapped, whose delay is the opposite one.
+
+    A recording has two seconds; a pause has no true delay (NaN), nor have two sources in one frame.
+
+    Recordings 2k and 2k + 1 are of one kind, so that the even and the odd ones are alike. `progress` counts scenes.
+    """
+    sources = GeneralSources.of(banks, "validation", "cpu", pool=UNSEEN_POOL)
+    drawn = general_scenes(0, _FIRST_UNSEEN + np.arange(scenes), sources.catalog)
+    parts = []
+    for first in range(0, scenes, _SCENES_AT_A_TIME):
+        numbers = range(first, min(first + _SCENES_AT_A_TIME, scenes))
+        here = take(drawn, np.array(numbers))
+        audio = recordings(here, Rooms.of(here), sources).numpy()
+        parts += [_unseen_recording(i, audio[i - first], take(drawn, np.array([i]))) for i in numbers]
+        if progress is not None:
+            progress(len(numbers))
+    return _joined("unseen", parts)
+
+
+def _unseen_recording(number: int, audio: npt.NDArray[np.float32], scene: Scenes) -> FrameSet:
+    length, place = uniform("unseen/moment", 0, 2 * number + np.arange(2))
+    heard = round((MOMENT[0] + (MOMENT[1] - MOMENT[0]) * length) * RATE)
+    begin = round(place * (SAMPLES - heard))
+    on = (np.arange(SAMPLES) >= begin) & (np.arange(SAMPLES) < begin + heard)
+    starts = np.arange(0, SAMPLES - FRAME + 1, UNSEEN_HOP)
+    centres = starts + FRAME // 2
+    true = delays_at(scene, torch.as_tensor(centres[None] / RATE))[0, :, 0].numpy().astype(np.float64)
+    match number // 2 % 4:
+        case 1:
+            noise = np.random.default_rng(number).standard_normal(audio.shape)
+            audio = np.where(on, audio, PAUSE_NOISE * audio.std() * noise).astype(np.float32)
+            true = np.where(on[centres], true, np.nan)
+        case 3:
+            audio, true = np.where(on, audio, audio[::-1]), np.where(on[centres], true, -true)
+            share = np.array([on[start : start + FRAME].mean() for start in starts])
+            true[(share > 0) & (share < 1)] = np.nan
+    frames = np.stack([audio[:, start : start + FRAME] for start in starts])
+    limit = float(np.linalg.norm(scene.nominal[0, 0] - scene.nominal[0, 1])) * RATE / SPEED_OF_SOUND
+    one, which = np.ones(len(frames)), np.full(len(frames), number)
+    return FrameSet("", frames, true, limit * one, one, which, which, centres / RATE)
 
 
 def _loud(audio: Floats) -> tuple[npt.NDArray[np.float32], Floats]:

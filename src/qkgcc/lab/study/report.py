@@ -18,7 +18,7 @@ import numpy as np
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import write_whole
-from qkgcc.lab.study import array_report, array_tracks, arrays, catalog, general_asked, general_report, results
+from qkgcc.lab.study import array_report, array_tracks, arrays, catalog, general_report, results
 
 FILES = ("README.md", "docs/reports/results.md", "docs/reports/general.md", "docs/reports/array-test.md")
 _HIGH = 3000.0  # Hz: where a coherence that falls from the lowest frequencies on no longer makes the correlation
@@ -227,7 +227,7 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "claims": claims_text,
     "cost": cost_text,
     "interpretability": interpretability_text,
-    "general-asked": lambda folder: markdown(general_asked.lines(folder)),
+    "general-asked": lambda folder: markdown(general_report.requirement_lines(folder)),
     "general-trust": lambda folder: markdown(general_report.trust_lines(folder)),
     "general-rates": lambda folder: markdown(general_report.rate_lines()),
     "general-accuracy": lambda folder: markdown(general_report.accuracy_lines(folder)),

@@ -3,8 +3,9 @@
     python -m qkgcc.lab.study.shipping runs/general-0/best.safetensors --name general --decoder balanced \\
         --bank banks/test-clean --bank banks/dev-clean --bank banks/music --bank banks/noise
 
-The confidence is calibrated on recordings that no training has seen (`unseen`), with the validation voices; the test
-sets take no part. Whatever depends on the weights is computed from the half-precision ones, which are what ships.
+The confidence is calibrated on recordings that no training has seen (`framesets.unseen_recordings`), with the
+validation voices; the test sets take no part. Whatever depends on the weights is computed from the half-precision ones,
+which are what ships.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ from rich.progress import Progress
 
 from qkgcc.core.errors import InputError
 from qkgcc.lab.corpora.banks import Bank
-from qkgcc.lab.study.framesets import RATE, FrameSet
-from qkgcc.lab.study.unseen import unseen_recordings
+from qkgcc.lab.study.framesets import RATE, FrameSet, unseen_recordings
 from qkgcc.nets import checkpoint, standalone
 from qkgcc.nets.steered import Steered
 from qkgcc.network import files

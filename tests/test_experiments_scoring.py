@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qkgcc import InputError
-from qkgcc.lab.study.array_scoring import (
+from qkgcc.lab.study.scoring import (
     azimuth_distances,
     compare,
     errors,
