@@ -154,6 +154,7 @@ class DelayEstimator:
         # Seconds: a spacing is seldom measured so well; a largest delay is meant.
         self._slack = TOLERANCE / 2 if max_delay is None else 0.0
         self._network: Network | None = None
+        self._methods: dict[int, Method] = {}  # by sample rate: to make one takes as long as a frame
         if self.method in CLASSICAL:
             if symmetric:
                 raise InputError(f"symmetric is for networks; {self.method} answers the opposite for swapped channels")
@@ -251,7 +252,7 @@ class DelayEstimator:
 
         def keep(judged: list[Judged]) -> None:
             for rows, part in zip(judged, parts, strict=True):
-                part.append(_kept(rows, kept))
+                part.append(rows if kept else rows.without_curves())
 
         for block in _blocks(method, picked, progress):
             keep(pipeline.push(block))
@@ -445,6 +446,11 @@ class DelayEstimator:
 
     def method_at(self, sample_rate: int) -> Method:
         """The method for recordings at a rate."""
+        if sample_rate not in self._methods:
+            self._methods[sample_rate] = self._method_at(sample_rate)
+        return self._methods[sample_rate]
+
+    def _method_at(self, sample_rate: int) -> Method:
         check_band_in_recording(self.band, sample_rate)
         if self._network is not None:
             limited = self._network.limited(sample_rate, self.max_delay, self.frame)
@@ -505,10 +511,6 @@ def _agreeing(delays: npt.NDArray[np.float64], tolerance: float) -> npt.NDArray[
     ends = np.searchsorted(ordered, ordered + tolerance, side="right")
     first = int(np.argmax(ends - np.arange(len(ordered))))
     return ordered[first : ends[first]]
-
-
-def _kept(rows: Judged, curve: bool) -> Judged:
-    return rows if curve else rows._replace(curve=np.empty((len(rows.delay), 0), np.float32))
 
 
 def _blocks(

@@ -84,7 +84,7 @@ class DelayStream:
     def reset(self) -> None:
         """Forget all that was heard: the next block is the first one, at 0 s."""
         self._pipeline = self._fresh.copy()
-        self._recent = Judged.none(len(self._fresh.method.lags))
+        self._recent = Judged.none(0)
         self._nothing: tuple[int, DelayEstimate | None] = (
             -1,
             None,
@@ -130,7 +130,8 @@ class DelayStream:
         before, nothing = self._nothing
         if nothing is not None and before == seen and not len(rows.delay):
             return nothing  # most blocks complete no frame
-        self._recent = Judged.joined([self._recent, rows]).part(slice(-RECENT, None))
+        if len(rows.delay):  # without curves: a thousand of them take longer to move than a frame to answer
+            self._recent = Judged.joined([self._recent, rows.without_curves()]).part(slice(-RECENT, None))
         answer = self.estimator.answer(self._pipeline, 0, rows, self._recent, "the stream", (0, 1), self.sample_rate)
         if not len(rows.delay):
             self._nothing = seen, answer

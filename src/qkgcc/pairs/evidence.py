@@ -122,7 +122,13 @@ class Judged(NamedTuple):
 
     @staticmethod
     def joined(parts: "Iterable[Judged]") -> "Judged":
-        return Judged._make(np.concatenate(column) for column in zip(*parts, strict=True))
+        some = list(parts)
+        if len(some) == 1:
+            return some[0]
+        return Judged._make(np.concatenate(column) for column in zip(*some, strict=True))
+
+    def without_curves(self) -> "Judged":
+        return self._replace(curve=np.empty((len(self.delay), 0), np.float32))
 
     def part(self, frames: slice) -> "Judged":
         return Judged._make(column[frames] for column in self)

@@ -229,7 +229,7 @@ class Network:
     def sample_rate(self) -> int:
         return self.card.sample_rate
 
-    @property
+    @cached_property
     def calibrated(self) -> bool:
         """For what the curves were made for: the trained frame and range, the card's own decoder, no less of the
         band than the lowest of their rates has, and impossible delays that would be noticed."""
@@ -411,7 +411,7 @@ class Network:
         confidence = np.minimum(self.trust * confidence * (1 - elsewhere), self._limit_cap(posterior, delay))
         return decoding.Decoded(posterior, delay, confidence, beyond)
 
-    @property
+    @cached_property
     def of_many(self) -> Network:
         """By its highest peak: several peaks of many frames are several talkers, and between these nobody is."""
         return replace(self, decoder="quadratic") if self.decoder in decoding.BETWEEN else self
