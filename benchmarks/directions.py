@@ -16,7 +16,7 @@ import argparse
 import itertools
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ class Case:
     azimuths: list[float]
 
 
-def rooms(bank_path: Path, count: int) -> Iterator[Case]:
+def rooms(bank_path: Path, count: int, counts: Sequence[int] = (1, 2, 3)) -> Iterator[Case]:
     """Talkers at rest, 30 degrees apart and more, in rooms with diffuse noise 5 to 25 dB below the first of them."""
     bank = Bank.load(bank_path)
     voices = {group: np.flatnonzero((bank.groups == group) & (bank.samples >= 3 * RATE)) for group in set(bank.groups)}
@@ -74,7 +74,7 @@ def rooms(bank_path: Path, count: int) -> Iterator[Case]:
 
     for name in ARRAYS:
         geometry = array(name)
-        for talkers in (1, 2, 3):
+        for talkers in counts:
             for index in range(count):
                 rng = np.random.default_rng([index, talkers, len(geometry)])
                 scene, truth = _scene(geometry, talkers, T60[index % len(T60)], voices, rng)

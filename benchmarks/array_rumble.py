@@ -1,0 +1,142 @@
+"""How many talkers an array counts beside hum and rumble, with and without `qkgcc.dsp.rumble`.
+
+    python -m benchmarks.array_rumble --bank banks/dev-clean
+
+Rooms, voices and talkers are those of `benchmarks.directions`, for arrays that no training has seen; hum and rumble are
+those of `benchmarks.rumble`. The same frames are prepared in three ways: as they are ("before"), with one decision for
+all channels of a frame ("joint", what ships), and with a decision for each microphone ("each").
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.directions import RATE, Case, rooms
+from benchmarks.timing import machine, write
+from qkgcc.arrays import DirectionEstimator, Geometry, array, evidence
+from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.dsp.rumble import without_rumble
+from qkgcc.network.registry import ARRAY_DEFAULT
+
+LEVELS = (10, 20, 30)
+"""dB above the recording as it is."""
+TALKERS = (1, 2)
+
+Frames = npt.NDArray[np.floating[Any]]
+Clear = Callable[..., Frames]
+
+
+def hum(geometry: Geometry, samples: int) -> Frames:
+    """50 Hz and its multiples to 350 Hz, in all channels alike. Shape: (M, samples)"""
+    rng = np.random.default_rng(0)
+    time = np.arange(samples) / RATE
+    lines = [
+        rng.uniform(0.2, 1) / k * np.sin(2 * np.pi * 50 * k * time + rng.uniform(0, 2 * np.pi)) for k in range(1, 8)
+    ]
+    return np.tile(np.sum(lines, axis=0), (len(geometry), 1))
+
+
+def rumble(geometry: Geometry, samples: int, corner: float = 40.0) -> Frames:
+    """Noise from all around, 12 dB less per octave above `corner`. Shape: (M, samples)"""
+    rng = np.random.default_rng(1)
+    frequencies = np.fft.rfftfreq(samples, 1 / RATE)
+    size = np.where(frequencies > 15, 1 / (1 + (frequencies / corner) ** 2), 0.0)
+    white = rng.standard_normal((len(frequencies), len(geometry), 2)).view(complex)[..., 0]
+    apart = np.linalg.norm(geometry.microphones[:, None] - geometry.microphones, axis=-1)
+    coherence = np.sinc(2 * frequencies[:, None, None] * apart / SPEED_OF_SOUND)
+    values, vectors = np.linalg.eigh(coherence)
+    mixed = (vectors * np.sqrt(np.maximum(0.0, values))[:, None]) @ white[..., None]
+    return np.fft.irfft(size * mixed[..., 0].T, samples)
+
+
+SOUNDS = {"hum in all channels alike": hum, "diffuse rumble": rumble}
+
+
+def as_it_is(frames: Frames, sample_rate: float, **_: Any) -> Frames:
+    return frames
+
+
+def by_microphone(frames: Frames, sample_rate: float, **options: Any) -> Frames:
+    """Each channel by itself. Shape: (T, M, n) -> same"""
+    alone = frames.reshape(-1, 1, frames.shape[-1])
+    return without_rumble(alone, sample_rate, **options).reshape(frames.shape)
+
+
+WAYS: dict[str, Clear] = {"before": as_it_is, "joint": without_rumble, "each": by_microphone}
+
+
+@contextmanager
+def cleared_by(clear: Clear) -> Iterator[None]:
+    """Arrays prepare their frames by it meanwhile."""
+    shipped = evidence.without_rumble
+    evidence.without_rumble = clear  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        evidence.without_rumble = shipped
+
+
+def counted_right(
+    cases: list[Case], sound: Callable[..., Frames] | None, decibels: float | None, clear: Clear
+) -> float:
+    """Percent of the recordings in which as many talkers are found as there are."""
+    right = 0
+    for case in cases:
+        geometry = array(case.array)
+        samples = np.asarray(case.samples, np.float64)
+        if sound is not None and decibels is not None:
+            other = sound(geometry, samples.shape[1])
+            samples = samples + samples.std() / other.std() * 10 ** (decibels / 20) * other
+        with cleared_by(clear):
+            answer = DirectionEstimator(geometry, sources="auto", threads=1)(samples, RATE)
+        right += len(answer.directions) == len(case.azimuths)
+    return 100 * right / len(cases)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bank", type=Path, required=True)
+    parser.add_argument("--scenes", type=int, default=6, help="of each array and number of talkers")
+    given = parser.parse_args()
+    here = machine()
+    cases = list(rooms(given.bank, given.scenes, TALKERS))
+    conditions: list[tuple[str, Any, Any]] = [("nothing", None, None)]
+    conditions += [(name, sound, level) for name, sound in SOUNDS.items() for level in LEVELS]
+    table = []
+    for talkers, (name, sound, level) in itertools.product(TALKERS, conditions):
+        chosen = [case for case in cases if len(case.azimuths) == talkers]
+        count = partial(counted_right, chosen, sound, level)
+        table.append(
+            {"talkers": talkers, "beside them": name, "dB": "" if level is None else f"{level:+d}"}
+            | {way: f"{count(clear):.0f}" for way, clear in WAYS.items()}
+        )
+        print(table[-1], flush=True)
+    notes = [
+        f"Percent of the recordings of 6 s ({2 * given.scenes} for each number of talkers, half of them by "
+        f'`respeaker4` and half by `circular:8:0.1`) in which `{ARRAY_DEFAULT}` with `sources="auto"` finds as many '
+        "talkers as there are. dB: above the recording with all that is in it already. before: frames as they are "
+        "(what arrays did up to commit 4e8c56f); joint: hum and rumble are removed where they drown all channels "
+        "together (as shipped); each: where they drown a microphone.",
+    ]
+    write(
+        "array_rumble",
+        "Talkers counted beside hum and rumble",
+        f"python -m benchmarks.array_rumble --bank banks/{given.bank.name}",
+        list(table[0]),
+        table,
+        notes,
+        here=here,
+    )
+
+
+if __name__ == "__main__":
+    main()
