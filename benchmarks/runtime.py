@@ -33,8 +33,8 @@ from benchmarks.timing import WARM, interleaved, machine, ratio, write
 from qkgcc.dsp import gcc
 from qkgcc.dsp.peaks import INTERPOLATIONS
 from qkgcc.lab.study import general, results
-from qkgcc.nets import checkpoint, standalone
-from qkgcc.network import files
+from qkgcc.nets import checkpoint
+from qkgcc.network import files, onnx_export
 from qkgcc.network.card import Card
 from qkgcc.network.published import PublishedModel
 from qkgcc.network.registry import ARRAY_DEFAULT, PRETRAINED, pretrained
@@ -56,7 +56,7 @@ ACCURACY = (
     "`general` networks in results/general.json, the others in results/table1.json, where it is the mean over seeds if "
     "there are several (the first is timed). Rows of one method are one network run in several ways, and have one "
     "accuracy: by onnxruntime, NumPy and torch the logits are the same but for rounding (tests/test_inference.py, "
-    "tests/test_models_standalone.py)."
+    "tests/test_onnx_export.py)."
 )
 """What the column of accuracies is."""
 _REFERENCES = {"NGCC": "NGCC, torch", "unfolded QK-GCC": f"QK-GCC, {UNFOLDED}"}
@@ -124,7 +124,7 @@ class Exported:
 
     def __init__(self, source: Path, path: Path) -> None:
         self.card, weights = files.read(source)
-        standalone.export(self.card, weights, path)
+        onnx_export.export(self.card, weights, path)
         self._session = session(path)
         self.any_delay = any(one.name == "delays" for one in self._session.get_inputs())
 

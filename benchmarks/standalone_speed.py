@@ -18,9 +18,8 @@ import onnxruntime
 
 from benchmarks import plain_phat
 from benchmarks.timing import RESULTS, WARM, interleaved, into_document, lines_of_table, ratio, write
-from qkgcc.nets import standalone
-from qkgcc.nets.graph import OPSET, Graph, save, value
-from qkgcc.network import files
+from qkgcc.network import files, onnx_export
+from qkgcc.network.onnx_graph import OPSET, Graph, save, value
 from qkgcc.network.registry import PRETRAINED, pretrained
 from qkgcc.network.steered import SteeredModel
 from qkgcc.pairs.evidence import prepared
@@ -77,7 +76,7 @@ def networks(folder: Path) -> list[dict[str, Any]]:
             seconds = (delays / card.sample_rate).astype(np.float32)
             paths = {"ONNX": folder / "free.onnx", "ONNX, frozen delays": folder / "frozen.onnx"}
             for path, frozen in zip(paths.values(), (None, delays.tolist()), strict=True):
-                standalone.export(card, arrays, path, frozen)
+                onnx_export.export(card, arrays, path, frozen)
             opened = {way: session(path) for way, path in paths.items()}
             functions: dict[str, dict[int, Function]] = {way: {} for way in (PACKAGE, *paths, plain_phat.NAME)}
             for batch in BATCHES:
@@ -96,7 +95,7 @@ def networks(folder: Path) -> list[dict[str, Any]]:
 
 def in_products(length: int, dft: int, windows: int, path: Path) -> None:
     build = Graph()
-    standalone.transform(build, "x", length, dft, output="y")
+    onnx_export.transform(build, "x", length, dft, output="y")
     _save(build, length, dft, windows, path)
 
 

@@ -58,9 +58,9 @@ def test_the_file_is_the_network_within_its_budget(name: str) -> None:
 def test_the_onnx_file_beside_it_is_what_the_network_is_exported_as(name: str, tmp_path: Path) -> None:
     """So that both are of the same weights and of this code. Sums are rounded in another order on other processors."""
     onnx = pytest.importorskip("onnx")
-    from qkgcc.nets import standalone
+    from qkgcc.network import onnx_export
 
-    standalone.export(*files.read(pretrained(name)), tmp_path / "fresh.onnx")
+    onnx_export.export(*files.read(pretrained(name)), tmp_path / "fresh.onnx")
     fresh, shipped = onnx.load(tmp_path / "fresh.onnx"), onnx.load(WEIGHTS / f"{name}.onnx")
     numbers = [{one.name: onnx.numpy_helper.to_array(one) for one in of.graph.initializer} for of in (shipped, fresh)]
     assert list(numbers[0]) == list(numbers[1])

@@ -11,8 +11,7 @@ import numpy as np
 import soundfile
 
 from qkgcc import samples
-from qkgcc.nets import standalone
-from qkgcc.network import files
+from qkgcc.network import files, onnx_export
 from qkgcc.network.registry import PRETRAINED, pretrained
 from qkgcc.network.steered import SteeredModel
 from qkgcc.pairs.evidence import at_unit_level
@@ -23,7 +22,7 @@ FRAMES = 16
 def write(folder: Path, network: str) -> None:
     """`check.mjs` says what is in the folder."""
     card, weights = files.read(pretrained(network))
-    standalone.export(card, weights, folder / "model.onnx")
+    onnx_export.export(card, weights, folder / "model.onnx")
     sound, _ = soundfile.read(samples.path("talkers-2ch"), dtype="float32")
     frames = np.stack([sound[i * card.frame : (i + 1) * card.frame, :2].T for i in range(FRAMES)])
     delays = np.arange(-24, 25.0)

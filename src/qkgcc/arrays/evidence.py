@@ -55,7 +55,7 @@ from qkgcc.core.checks import (
     check_threads,
 )
 from qkgcc.core.errors import InputError, quantity
-from qkgcc.core.types import SPEED_OF_SOUND, Bools, Floats, Floats32, Indices, Samples
+from qkgcc.core.types import DEAD, SILENCE, SPEED_OF_SOUND, Bools, Floats, Floats32, Indices, Samples
 from qkgcc.delay.estimator import NOTABLE, load_network
 from qkgcc.dsp import gcc
 from qkgcc.dsp.rumble import without_rumble
@@ -63,7 +63,7 @@ from qkgcc.network.registry import ARRAY_DEFAULT, CLASSICAL
 from qkgcc.network.steered import SteeredModel
 from qkgcc.pairs.classical import taper
 from qkgcc.pairs.confidence import narrow_band_warning
-from qkgcc.pairs.evidence import DEAD, SILENCE, at_unit_level
+from qkgcc.pairs.evidence import at_unit_level
 from qkgcc.pairs.neural import Network
 
 RATE = 16000

@@ -13,10 +13,10 @@ from typing import Annotated
 
 import typer
 
-from qkgcc.cli import array, calibrate, demo, doctor, estimate, evaluate, explain, listen, locate, methods
+from qkgcc.cli import array, calibrate, demo, doctor, estimate, evaluate, explain, export, listen, locate, methods
 from qkgcc.core.errors import InputError, MissingExtraError
 from qkgcc.core.interrupts import INTERRUPTED
-from qkgcc.lab.cli import data, export, reproduce, simulate, train
+from qkgcc.lab.cli import data, reproduce, simulate, train
 
 app = typer.Typer(
     help="Time delay between two microphones. Positive: the first channel hears the source later.",

@@ -1,4 +1,4 @@
-"""Types of arrays, and the one constant of physics, that the whole package shares."""
+"""Types of arrays, the speed of sound, and the levels of silence, that the whole package shares."""
 
 from typing import Any, TypeAlias
 
@@ -14,3 +14,8 @@ Samples: TypeAlias = npt.NDArray[np.floating[Any]]
 
 SPEED_OF_SOUND = 343.0
 """Metres per second, in air of 20 degrees Celsius."""
+
+SILENCE = 1e-5
+"""Joint RMS of a frame (full scale = 1) below which there is no estimate."""
+DEAD = 1e-7
+"""RMS of one channel below which it holds nothing, whatever the other does: less than the last of 24 bits."""

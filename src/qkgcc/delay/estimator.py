@@ -37,14 +37,14 @@ from qkgcc.core.checks import (
 )
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import broken_link, check_file, exists, is_folder
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SILENCE, SPEED_OF_SOUND
 from qkgcc.delay.result import DelayEstimate, DelaySummary, Explanation
 from qkgcc.dsp import gcc
 from qkgcc.dsp.peaks import INTERPOLATIONS
 from qkgcc.network.registry import CLASSICAL, DEFAULT, METHODS, PRETRAINED, pretrained
 from qkgcc.pairs.classical import Classical
 from qkgcc.pairs.confidence import TOLERANCE, limit_cap
-from qkgcc.pairs.evidence import SILENCE, Judged, Method, prepared
+from qkgcc.pairs.evidence import Judged, Method, prepared
 from qkgcc.pairs.neural import Network, TorchModel
 from qkgcc.pairs.pipeline import Pipeline, centres
 

@@ -5,13 +5,12 @@ import numpy as np
 from qkgcc.arrays.evidence import FRAME
 from qkgcc.arrays.wiring import Miswiring, WiringCheck
 from qkgcc.audio.frames import cut_frames
-from qkgcc.core.types import Floats
+from qkgcc.core.types import SILENCE, Floats
 from qkgcc.doctor.exchange import Exchange
 from qkgcc.doctor.findings import Finding, named
 from qkgcc.doctor.order import Order
 from qkgcc.doctor.setup import Setup
 from qkgcc.dsp.long_lags import Excerpt, Track
-from qkgcc.pairs.evidence import SILENCE
 
 INVERTED = (-0.16, -2.5)
 """Surplus of the upright over the inverted peaks: as a share of both, and in multiples of its noise. Clean: -0.06 and

@@ -6,13 +6,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.core.types import DEAD, SILENCE
 from qkgcc.dsp.rumble import without_rumble
 from qkgcc.pairs.decoding import WINDOW, Decoded
 
-SILENCE = 1e-5
-"""Joint RMS of a frame (full scale = 1) below which there is no estimate."""
-DEAD = 1e-7
-"""RMS of one channel below which it holds nothing, whatever the other does: less than the last of 24 bits."""
 COPIED = 1e-7
 """Share of a frame's power that differs between the channels, their gains aside, below which one is a copy."""
 

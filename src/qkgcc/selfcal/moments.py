@@ -13,10 +13,9 @@ from qkgcc.arrays.presets import array
 from qkgcc.audio.frames import Framer
 from qkgcc.audio.recording import Recording, as_recording
 from qkgcc.core.checks import check_callback, check_method, check_number, check_speed
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SILENCE, SPEED_OF_SOUND
 from qkgcc.delay.estimator import NOTABLE, DelayEstimator
 from qkgcc.network.registry import CLASSICAL
-from qkgcc.pairs.evidence import SILENCE
 from qkgcc.selfcal.refine import TOLERANCE, Moments, check_tolerance
 
 MOST = 300

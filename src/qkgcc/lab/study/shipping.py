@@ -25,9 +25,9 @@ from rich.progress import Progress
 from qkgcc.core.errors import InputError
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.study.framesets import RATE, FrameSet, unseen_recordings
-from qkgcc.nets import checkpoint, standalone
+from qkgcc.nets import checkpoint
 from qkgcc.nets.steered import Steered
-from qkgcc.network import files
+from qkgcc.network import files, onnx_export
 from qkgcc.network.card import Card
 from qkgcc.network.registry import WEIGHTS
 from qkgcc.network.steered import SteeredModel
@@ -207,7 +207,7 @@ def ship(
         checkpoint.save(model, Path(temporary) / "bare.safetensors", bare, torch.float16)
         card = calibrated(SteeredModel.load(Path(temporary) / "bare.safetensors"), given, progress, decoder)
     checkpoint.save(model, folder / f"{name}.safetensors", card, torch.float16)
-    standalone.export(*files.read(folder / f"{name}.safetensors"), folder / f"{name}.onnx")
+    onnx_export.export(*files.read(folder / f"{name}.safetensors"), folder / f"{name}.onnx")
     return card
 
 

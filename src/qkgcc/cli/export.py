@@ -65,9 +65,9 @@ def export(
 
 def _write(source: Path, path: Path, max_delay: float | None) -> None:
     try:
-        from qkgcc.nets import standalone
+        from qkgcc.network import onnx_export
     except ImportError:
         raise MissingExtraError("making an ONNX file needs onnx: pip install 'qkgcc[export]'") from None
     card, weights = files.read(source)
-    delays = None if max_delay is None else standalone.frozen_delays(card, max_delay)
-    standalone.export(card, weights, path, delays)
+    delays = None if max_delay is None else onnx_export.frozen_delays(card, max_delay)
+    onnx_export.export(card, weights, path, delays)

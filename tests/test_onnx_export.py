@@ -1,4 +1,4 @@
-"""A standalone file gives torch's logits from raw samples, in any program that has an ONNX runtime."""
+"""An exported file gives torch's logits from raw samples, in any program that has an ONNX runtime."""
 
 import copy
 import hashlib
@@ -31,12 +31,12 @@ from qkgcc.audio.frames import Resampler
 from qkgcc.audio.recording import open_audio
 from qkgcc.cli import app
 from qkgcc.dsp.rumble import count, without_rumble
-from qkgcc.nets import checkpoint, standalone
-from qkgcc.nets.graph import NO_DIGEST
+from qkgcc.nets import checkpoint
 from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions
 from qkgcc.nets.steered import Steered, SteeredOptions
-from qkgcc.network import files
+from qkgcc.network import files, onnx_export
 from qkgcc.network.card import DIGEST_KEY, KEY, Card
+from qkgcc.network.onnx_graph import NO_DIGEST
 from qkgcc.network.registry import PRETRAINED, pretrained
 from qkgcc.pairs.decoding import DECODERS, posterior
 from qkgcc.pairs.evidence import at_unit_level
@@ -98,7 +98,7 @@ def weights(model: nn.Module) -> dict[str, np.ndarray]:
 def saved(options: SteeredOptions, path: Path, delays: object = None) -> Steered:
     model = as_trained(options)
     card = steered_card(options=vars(options), dft=options.dft, delays=options.delays)
-    standalone.export(card, weights(model), path, delays)  # type: ignore[arg-type]
+    onnx_export.export(card, weights(model), path, delays)  # type: ignore[arg-type]
     return model
 
 
@@ -126,10 +126,10 @@ def test_the_logits_of_the_pretrained_networks_are_exact(name: str, tmp_path: Pa
     model, card = checkpoint.load(pretrained(name))
     arrays = weights(model)
     free, frozen = tmp_path / "free.onnx", tmp_path / "frozen.onnx"
-    standalone.export(card, arrays, free)
-    delays = standalone.frozen_delays(card, 0.00146)
+    onnx_export.export(card, arrays, free)
+    delays = onnx_export.frozen_delays(card, 0.00146)
     assert delays == tuple(range(-24, 25))
-    standalone.export(card, arrays, frozen, delays)
+    onnx_export.export(card, arrays, frozen, delays)
     # What is left of a hum that is taken out has the rounding of the hum, in each of the cosines that held it.
     cosines = count(card.frame, RATE)
     for frames, rounded in (
@@ -159,7 +159,7 @@ def test_the_published_network_has_its_own_delays(changes: dict[str, object], tm
         architecture="qkgcc", options=vars(options), delays=options.delays, scaling="utterance", metrics={}
     )
     path = tmp_path / "a.onnx"
-    standalone.export(card, weights(model), path)
+    onnx_export.export(card, weights(model), path)
     frames = np.random.default_rng(0).standard_normal((4, 2, 256)).astype(np.float32)
     with torch.no_grad():
         same = copy.deepcopy(model).double()(torch.from_numpy(frames).double())
@@ -167,18 +167,18 @@ def test_the_published_network_has_its_own_delays(changes: dict[str, object], tm
     assert [one.name for one in plain_session(path).get_inputs()] == ["frames"]
     assert "divided by the standard deviation" in onnx.load(path).graph.input[0].doc_string
     with pytest.raises(InputError, match="knows its 25 delays and no others"):
-        standalone.export(card, weights(model), path, [0.0])
+        onnx_export.export(card, weights(model), path, [0.0])
     with pytest.raises(InputError, match="has 25 classes, but its card 3 delays"):
-        standalone.export(replace(card, delays=(-1, 0, 1)), weights(model), path)
+        onnx_export.export(replace(card, delays=(-1, 0, 1)), weights(model), path)
     with pytest.raises(InputError, match="do not fit the network of their card"):
-        standalone.export(card, {}, path)
+        onnx_export.export(card, {}, path)
     with pytest.raises(InputError, match="is a ngcc; only QK-GCC is exported"):
-        standalone.export(replace(card, architecture="ngcc"), {}, path)
+        onnx_export.export(replace(card, architecture="ngcc"), {}, path)
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("standalone") / "tiny.onnx"
+    path = tmp_path_factory.mktemp("exported") / "tiny.onnx"
     saved(OPTIONS, path)
     return path
 
@@ -207,7 +207,7 @@ def test_silence_has_the_same_logit_for_every_delay(path: Path) -> None:
 @pytest.mark.parametrize("scaling", ["frame", "utterance"])
 def test_what_is_no_number_is_no_silence(scaling: str, tmp_path: Path) -> None:
     card = replace(steered_card(options=vars(OPTIONS), dft=OPTIONS.dft, delays=OPTIONS.delays), scaling=scaling)
-    standalone.export(card, weights(as_trained(OPTIONS)), tmp_path / "a.onnx")
+    onnx_export.export(card, weights(as_trained(OPTIONS)), tmp_path / "a.onnx")
     frames = noise(6, OPTIONS.frame)
     frames[5] = 0
     expected = run(tmp_path / "a.onnx", frames, OPTIONS.delays)
@@ -299,7 +299,7 @@ def test_it_is_quiet_when_it_is_opened(path: Path) -> None:
 
 def test_the_sign_and_the_unit_are_as_the_file_says(tmp_path: Path) -> None:
     card, arrays = files.read(pretrained("general"))
-    standalone.export(card, arrays, tmp_path / "a.onnx")
+    onnx_export.export(card, arrays, tmp_path / "a.onnx")
     sound = np.random.default_rng(0).standard_normal(card.frame + 5)
     frames = np.stack([sound[:-5], sound[5:]])[None].astype(np.float32)  # channel 0 hears it 5 samples later
     delays = np.arange(-24, 25)
@@ -379,7 +379,7 @@ main()
 def test_the_documented_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (Path(__file__).parents[1] / "docs" / "guide" / "onnx.md").read_text()
     (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    standalone.export(*files.read(pretrained("general")), tmp_path / "model.onnx")
+    onnx_export.export(*files.read(pretrained("general")), tmp_path / "model.onnx")
     sound = np.random.default_rng(0).standard_normal(8005)
     soundfile.write(tmp_path / "talk.wav", 0.1 * np.stack([sound[:-5], sound[5:]], axis=1), RATE)
     monkeypatch.chdir(tmp_path)

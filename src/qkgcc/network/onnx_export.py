@@ -4,7 +4,7 @@
     delays  (L,)               candidate delays in seconds, the network's step apart; not there if they are frozen
     ->  logits (batch, L)      their softmax is the posterior over the delays
 
-Before the network (`qkgcc.nets.export`) stands what NumPy does for this package:
+Before the network (`qkgcc.network.onnx_graph`) stands what NumPy does for this package:
 
 - Level. The estimator's own rule: rumble that drowns the rest and a large constant offset go, both channels are divided
   by their joint RMS. The table of cosines is computed from their numbers, which a runtime does once, when it loads the
@@ -32,16 +32,15 @@ import numpy as np
 import onnx
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import DEAD, SILENCE
 from qkgcc.dsp import rumble
-from qkgcc.nets.export import evidence, published, steered
-from qkgcc.nets.graph import Graph, save, value
 from qkgcc.network import windows
 from qkgcc.network.card import KEY, Card
 from qkgcc.network.files import Arrays
 from qkgcc.network.folding import fold, fold_published
+from qkgcc.network.onnx_graph import Graph, evidence, published, save, steered, value
 from qkgcc.network.shape import Shape
 from qkgcc.network.steering import check_delays, steering_matrix
-from qkgcc.pairs.evidence import DEAD, SILENCE
 
 ARCHITECTURES = ("steered", "qkgcc")
 """Those that are exported."""
@@ -79,7 +78,7 @@ def export(card: Card, weights: Arrays, path: Path, delays: Sequence[float] | No
         delays: in samples, at least one, the network's step apart, to freeze; None leaves them an input, where the
             network can be asked for any.
     """
-    graph = standalone_graph(card, weights, delays)
+    graph = full_graph(card, weights, delays)
     free = any(one.name == "delays" for one in graph.input)
     seconds = [delay / card.sample_rate for delay in (card.delays if delays is None else delays)]
     metadata = {
@@ -99,7 +98,7 @@ def export(card: Card, weights: Arrays, path: Path, delays: Sequence[float] | No
     save(graph, metadata, path)
 
 
-def standalone_graph(card: Card, weights: Arrays, delays: Sequence[float] | None = None) -> onnx.GraphProto:
+def full_graph(card: Card, weights: Arrays, delays: Sequence[float] | None = None) -> onnx.GraphProto:
     """From frames to logits."""
     build, shape = Graph(), read_shape(card)
     any_delay = card.architecture == "steered"
