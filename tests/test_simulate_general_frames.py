@@ -301,13 +301,11 @@ def test_the_gpu_kernel_gives_the_same_frames_in_the_interpreter() -> None:
     script = """
 import dataclasses
 import numpy as np
-from qkgcc.lab.scenes import bulk_rooms
-from qkgcc.lab.scenes.bulk_rooms import Rooms
-from qkgcc.lab.scenes.signals import Catalog
-from qkgcc.lab.scenes.general import general_scenes
-from qkgcc.lab.scenes.general_frames import general_frames
+from qkgcc.lab.scenes import bulk_rooms, engines
 from qkgcc.lab.scenes.bulk_rooms import GeneralSources
-from qkgcc.lab.scenes.general import GENERAL
+from qkgcc.lab.scenes.general import GENERAL, general_scenes
+from qkgcc.lab.scenes.general_frames import general_frames
+from qkgcc.lab.scenes.signals import Catalog
 law = dataclasses.replace(GENERAL, width=(3, 3), depth=(3, 3), height=(2.4, 2.4), t60=(0.075, 0.08), dry=0.5,
                           spacing=(0.1, 0.2), moving=0.5, speed=(0.1, 0.1), one_interferer=0, two_interferers=0)
 scenes = general_scenes(28, np.arange(2), Catalog(), law=law)
@@ -315,7 +313,7 @@ sources = GeneralSources.of([], "train", "cpu", pool=1, jobs=1)
 walks = (scenes.first != scenes.last).any(axis=-1)[:, 0]
 print(*walks, *(scenes.t60 > 0))
 expected = general_frames(scenes, sources).frames
-bulk_rooms._ENGINES["cpu"] = bulk_rooms._triton
+engines._batch_on_cpu = engines._batch_on_gpu
 bulk_rooms._FILLED["cpu"] = 4
 found = general_frames(scenes, sources).frames
 print(float(((found - expected).norm(dim=(1, 2)) / expected.norm(dim=(1, 2))).max()))

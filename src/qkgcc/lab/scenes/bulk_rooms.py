@@ -19,7 +19,7 @@ transforms.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -37,6 +37,7 @@ from qkgcc.lab.corpora.sets import SPLITS
 from qkgcc.lab.rooms import noise
 from qkgcc.lab.rooms.mixing import convolve
 from qkgcc.lab.rooms.shoebox import OVERSAMPLING, TAPS, band_shape, response_lengths, sabine_many, transform_length
+from qkgcc.lab.scenes.engines import batch_responses
 from qkgcc.lab.scenes.general import SECONDS, Scenes
 from qkgcc.lab.scenes.signals import SYNTHESES, Catalog, is_synthetic, synthetic
 
@@ -285,12 +286,11 @@ def responses(points: _Points, rooms: Rooms, device: torch.device) -> Tensor:
     here = rooms.take(points.source)
     samples = min(-(-int(here.reach.max()) // _STEP) * _STEP, SAMPLES)
     here = here._replace(order=np.where(points.silent, 0, here.order))
-    engine = _ENGINES[device.type]
-    result = engine(here, points.place, samples, device)
+    result = _room_responses(here, points.place, samples, device)
     walks = points.count > 1
     if walks.any():
         short = min(_STEP, samples)  # the direct sound arrives early, and the high-pass has ceased to ring by then
-        direct = engine(here._replace(order=np.zeros_like(here.order)), points.place, short, device)
+        direct = _room_responses(here._replace(order=np.zeros_like(here.order)), points.place, short, device)
         result[..., :short] -= direct * torch.as_tensor(walks, device=device)[:, None, None]
     reach = torch.as_tensor(here.reach, device=device)  # each one's own, not the block's: no scene depends on others
     return torch.where(torch.arange(samples, device=device) < reach[:, None, None], result, 0.0)
@@ -345,42 +345,9 @@ def _hats(points: _Points, signals: Tensor) -> Tensor:
     return torch.where(torch.as_tensor(points.silent, device=device)[:, None], 0.0, hats)
 
 
-def _triton(rooms: Rooms, place: Floats, samples: int, device: torch.device) -> Tensor:
-    from qkgcc.lab.rooms import gpu
-
-    flat = gpu.responses(
-        np.repeat(rooms.sides, 2, axis=0),
-        np.repeat(rooms.reflection, 2),
-        np.repeat(rooms.order, 2),
-        np.repeat(place, 2, axis=0),
-        rooms.microphones.reshape(-1, 3),
-        samples=samples,
-        sample_rate=SAMPLE_RATE,
-        speed_of_sound=SPEED_OF_SOUND,
-        device=device,
+def _room_responses(rooms: Rooms, place: Floats, samples: int, device: torch.device) -> Tensor:
+    """Responses of one place in each room at both microphones. Shape: B rooms, (B, 3) -> (B, 2, samples)"""
+    sides, microphones, reflection, order, _ = rooms
+    return batch_responses(
+        sides, reflection, order, place, microphones, device, samples=samples, sample_rate=SAMPLE_RATE
     )
-    return flat.reshape(len(place), 2, samples)
-
-
-def _numba(rooms: Rooms, place: Floats, samples: int, device: torch.device) -> Tensor:
-    from qkgcc.lab.rooms import cpu
-
-    each = [
-        cpu.responses(
-            rooms.sides[i],
-            float(rooms.reflection[i]),
-            int(rooms.order[i]),
-            place[i : i + 1],
-            rooms.microphones[i],
-            samples=samples,
-            sample_rate=SAMPLE_RATE,
-            speed_of_sound=SPEED_OF_SOUND,
-            jobs=1,
-        )
-        for i in range(len(place))
-    ]
-    return torch.as_tensor(np.concatenate(each), dtype=torch.float32, device=device)
-
-
-_ENGINES: dict[str, Callable[[Rooms, Floats, int, torch.device], Tensor]] = {"cuda": _triton, "cpu": _numba}
-"""By the kind of the device: responses of one place in each room at both microphones, (B, 2, samples)."""

@@ -3,19 +3,27 @@
 Time 0 is the moment the source sounds: the direct path arrives at d / c, without any hidden delay.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
-from typing import Any
+from os import cpu_count
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from qkgcc.core.errors import InputError, MissingExtraError
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.lab.rooms.shoebox import response_length
 from qkgcc.lab.scenes.scenes import Scene
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 ENGINES = ("reference", "cpu", "gpu")
 
 Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 Responses = npt.NDArray[np.floating[Any]]
 
 
@@ -74,26 +82,89 @@ def responses(
         reflection = np.sqrt(1 - absorption)
         every = cpu.responses(scene.room, reflection, order, points, scene.microphones, **common, jobs=jobs)
     else:
-        every = _on_gpu(scene, points, common)
+        import torch
+
+        reflection = np.sqrt(1 - absorption)
+        place = scene.room, reflection, order, points, scene.microphones
+        every = batch_responses(*place, torch.device("cuda"), **common).cpu().numpy()
     splits = np.cumsum([len(source.path) for source in scene.sources])[:-1]
     return np.split(every, splits)
 
 
-def _on_gpu(scene: Scene, points: Floats, common: dict[str, Any]) -> Responses:
+def batch_responses(
+    rooms: Floats,
+    reflections: npt.ArrayLike,
+    orders: npt.ArrayLike,
+    sources: Floats,
+    microphones: Floats,
+    device: "torch.device",
+    *,
+    samples: int,
+    sample_rate: int,
+    speed_of_sound: float = SPEED_OF_SOUND,
+) -> "Tensor":
+    """Responses of one source in each of many rooms, by the engine of a device. Images after `samples` are left out.
+
+    Shape: rooms (B, 3) or (3,), (B,) or (), the same, sources (B, 3), microphones (B, M, 3) or (M, 3)
+    -> (B, M, samples) float32
+    """
+    count = len(sources)
+    batch = (
+        np.broadcast_to(rooms, (count, 3)),
+        np.broadcast_to(reflections, count),
+        np.broadcast_to(orders, count),
+        sources,
+        np.broadcast_to(microphones, (count, *microphones.shape[-2:])),
+    )
+    engine = _batch_on_gpu if device.type == "cuda" else _batch_on_cpu
+    return engine(*batch, device, samples=samples, sample_rate=sample_rate, speed_of_sound=speed_of_sound)
+
+
+def _batch_on_gpu(
+    rooms: Floats,
+    reflections: Floats,
+    orders: Integers,
+    sources: Floats,
+    microphones: Floats,
+    device: "torch.device",
+    **common: Any,
+) -> "Tensor":
     from qkgcc.lab.rooms import gpu
 
-    count, microphones = len(points) * len(scene.microphones), len(scene.microphones)
-    absorption, _, order = scene.walls
+    each = microphones.shape[1]
     flat = gpu.responses(
-        np.broadcast_to(scene.room, (count, 3)),
-        np.full(count, np.sqrt(1 - absorption)),
-        np.full(count, order),
-        np.repeat(points, microphones, axis=0),
-        np.tile(scene.microphones, (len(points), 1)),
+        np.repeat(rooms, each, axis=0),
+        np.repeat(reflections, each),
+        np.repeat(orders, each),
+        np.repeat(sources, each, axis=0),
+        microphones.reshape(-1, 3),
         **common,
+        device=device,
     )
-    result: Responses = flat.reshape(len(points), microphones, -1).cpu().numpy()
-    return result
+    return flat.reshape(len(sources), each, -1)
+
+
+def _batch_on_cpu(
+    rooms: Floats,
+    reflections: Floats,
+    orders: Integers,
+    sources: Floats,
+    microphones: Floats,
+    device: "torch.device",
+    **common: Any,
+) -> "Tensor":
+    import torch
+
+    from qkgcc.lab.rooms import cpu
+
+    def render_room(i: int) -> Floats:
+        place = rooms[i], float(reflections[i]), int(orders[i]), sources[i : i + 1], microphones[i]
+        response: Floats = cpu.responses(*place, **common, jobs=1)[0]
+        return response
+
+    with ThreadPoolExecutor(cpu_count()) as pool:
+        each = list(pool.map(render_room, range(len(sources))))
+    return torch.as_tensor(np.stack(each), dtype=torch.float32, device=device)
 
 
 def _by_pyroomacoustics(

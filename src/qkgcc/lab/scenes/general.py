@@ -349,13 +349,20 @@ class Scenes:
     def __len__(self) -> int:
         return len(self.index)
 
-    def replaced(self, rows: Bools, others: "Scenes") -> "Scenes":
-        """With some of the scenes from others of as many. Shape: (B,)"""
-        names = [field.name for field in dataclasses.fields(self) if field.name != "seed"]
-        columns = {name: getattr(self, name).copy() for name in names}
-        for name in names:
-            columns[name][rows] = getattr(others, name)[rows]
+    def take(self, rows: npt.NDArray[np.int64]) -> "Scenes":
+        """Some of the scenes."""
+        columns: Any = {name: column[rows] for name, column in self._columns().items()}
         return dataclasses.replace(self, **columns)
+
+    def replace_rows(self, rows: Bools, others: "Scenes") -> "Scenes":
+        """With some of the scenes from others of as many. Shape: (B,)"""
+        columns: Any = {name: column.copy() for name, column in self._columns().items()}
+        for name, column in columns.items():
+            column[rows] = getattr(others, name)[rows]
+        return dataclasses.replace(self, **columns)
+
+    def _columns(self) -> dict[str, npt.NDArray[Any]]:
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "seed"}
 
     def scene(self, i: int) -> Scene:
         """One row as a scene."""

@@ -16,7 +16,6 @@ Scenes are taken in order of their reverberation, so that a chunk's responses ar
 depends on the others of its chunk, rounding aside.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -82,7 +81,7 @@ def general_frames(
     size = _chunk_size(device)
     for begin in range(0, len(scenes), size):
         rows = by_length[begin : begin + size]
-        here = take(scenes, rows)
+        here = scenes.take(rows)
         audio = recordings(here, rooms.take(rows), sources)
         where = torch.as_tensor(rows, device=device)
         first = torch.as_tensor(starts[rows], device=device)
@@ -192,11 +191,6 @@ def _cut(audio: Tensor, first: Tensor, frame: int) -> Tensor:
     at = first[..., None, None] + torch.arange(frame, device=audio.device)
     shape = (*first.shape, *audio.shape[1:])
     return audio[:, None].expand(shape).gather(-1, at.expand(*shape[:-1], frame))
-
-
-def take(scenes: Scenes, rows: npt.NDArray[np.int64]) -> Scenes:
-    names = [field.name for field in dataclasses.fields(scenes) if field.name != "seed"]
-    return dataclasses.replace(scenes, **{name: getattr(scenes, name)[rows] for name in names})
 
 
 def _chunk_size(device: torch.device) -> int:

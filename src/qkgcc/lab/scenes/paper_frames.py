@@ -7,18 +7,16 @@ Pairs are taken in order of their reverberation, so that a chunk's responses are
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.rooms.mixing import add_white_noise, heard_frames, level_of_convolved
 from qkgcc.lab.rooms.shoebox import response_lengths, sabine_many
 from qkgcc.lab.scenes import paper
+from qkgcc.lab.scenes.engines import batch_responses
 
 _CHUNK = {
     "cuda": 1024,
@@ -70,7 +68,8 @@ def paper_frames(
     for first in range(0, len(order), size):
         chunk = by_length[first : first + size]
         samples = -(-int(reach[chunk].max()) // _STEP) * _STEP
-        responses = _responses(pairs, chunk, reflection[chunk], order[chunk], samples, device)
+        place = pairs.room, reflection[chunk], order[chunk], pairs.source[chunk], pairs.microphones
+        responses = batch_responses(*place, device, samples=samples, sample_rate=paper.SAMPLE_RATE)
         utterance = torch.as_tensor(pairs.utterance[chunk], device=device)
         start = torch.as_tensor(pairs.start[chunk], device=device)
         level = level_of_convolved(
@@ -85,40 +84,3 @@ def paper_frames(
         if progress is not None:
             progress(len(chunk))
     return frames, torch.as_tensor(pairs.delay(), dtype=torch.float32, device=device)
-
-
-def _responses(
-    pairs: paper.Pairs,
-    chunk: NDArray[np.int64],
-    reflection: NDArray[np.float64],
-    order: NDArray[np.int64],
-    samples: int,
-    device: torch.device,
-) -> Tensor:
-    """Responses of some pairs' room at both microphones. Shape: (B,), (B,), (B,) -> (B, 2, samples)"""
-    source = pairs.source[chunk]
-    common: dict[str, Any] = {
-        "samples": samples,
-        "sample_rate": paper.SAMPLE_RATE,
-        "speed_of_sound": SPEED_OF_SOUND,
-    }
-    if device.type == "cuda":
-        from qkgcc.lab.rooms import gpu
-
-        flat = gpu.responses(
-            np.broadcast_to(pairs.room, (2 * len(order), 3)),
-            np.repeat(reflection, 2),
-            np.repeat(order, 2),
-            np.repeat(source, 2, axis=0),
-            np.tile(pairs.microphones, (len(order), 1)),
-            **common,
-            device=device,
-        )
-        return flat.reshape(len(order), 2, -1)
-    from qkgcc.lab.rooms import cpu
-
-    rooms = [
-        cpu.responses(pairs.room, float(r), int(n), place[None], pairs.microphones, **common)[0]
-        for r, n, place in zip(reflection, order, source, strict=True)
-    ]
-    return torch.as_tensor(np.stack(rooms), dtype=torch.float32)

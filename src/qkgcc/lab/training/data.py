@@ -173,7 +173,7 @@ def drawn(config: Config, numbers: Integers, catalog: Catalog) -> Scenes:
     if not config.plain:
         return scenes
     plain = general_scenes(config.data_seed, numbers, catalog, law=PLAIN)
-    return scenes.replaced(uniform("general/plain", config.data_seed, numbers) < config.plain, plain)
+    return scenes.replace_rows(uniform("general/plain", config.data_seed, numbers) < config.plain, plain)
 
 
 def _synthetic(split: str, device: torch.device | str) -> Sources:
