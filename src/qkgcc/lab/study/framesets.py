@@ -31,7 +31,7 @@ from qkgcc.lab.rooms.draws import stream, uniform
 from qkgcc.lab.scenes import paper
 from qkgcc.lab.scenes.bulk_rooms import SAMPLES, GeneralSources, Rooms
 from qkgcc.lab.scenes.general import Scenes, general_scenes
-from qkgcc.lab.scenes.general_frames import delays_at, recordings, take
+from qkgcc.lab.scenes.general_frames import delays_at, recordings
 from qkgcc.lab.scenes.paper_frames import Sources, paper_frames
 from qkgcc.lab.scenes.render import delay_at
 
@@ -230,9 +230,9 @@ def unseen_recordings(
     parts = []
     for first in range(0, scenes, _SCENES_AT_A_TIME):
         numbers = range(first, min(first + _SCENES_AT_A_TIME, scenes))
-        here = take(drawn, np.array(numbers))
+        here = drawn.take(np.array(numbers))
         audio = recordings(here, Rooms.of(here), sources).numpy()
-        parts += [_unseen_recording(i, audio[i - first], take(drawn, np.array([i]))) for i in numbers]
+        parts += [_unseen_recording(i, audio[i - first], drawn.take(np.array([i]))) for i in numbers]
         if progress is not None:
             progress(len(numbers))
     return _joined("unseen", parts)
