@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from benchmarks.timing import write
 from qkgcc.arrays import Geometry, array
-from qkgcc.arrays.direction_result import DirectionEstimate
 from qkgcc.arrays.directions import DirectionEstimator
+from qkgcc.arrays.result import DirectionEstimate
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.scenes.render import render
 from qkgcc.lab.scenes.scenes import Scene, Source

@@ -25,7 +25,7 @@ import soundfile
 
 from benchmarks.timing import write
 from qkgcc.arrays import Geometry, Position, PositionEstimate, PositionEstimator
-from qkgcc.arrays.files import write_geometry
+from qkgcc.arrays.geometry import write_geometry
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.frozen.array_benchmark import ACTIVE, SCALE, recorded
 from qkgcc.lab.rooms.degradations import Degradations

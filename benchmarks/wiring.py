@@ -2,7 +2,7 @@
 
     python -m benchmarks.wiring --bank banks/dev-clean --test-bank banks/test-clean --data ~/corpora
 
-The constants of `qkgcc.arrays.wiring` and `arrays.positions.exchange` were chosen on the validation rooms (voices of
+The constants of `qkgcc.arrays.wiring` and `arrays.search` were chosen on the validation rooms (voices of
 dev-clean). Those of array-test, the real and the bundled recordings are only reported. Writes two tables.
 """
 
@@ -21,7 +21,7 @@ from benchmarks.timing import machine, write
 from qkgcc import samples
 from qkgcc.arrays import DirectionEstimator, Geometry, PositionEstimator, array
 from qkgcc.arrays.evidence import FRAME, RATE
-from qkgcc.arrays.wavefronts import arrivals, sphere
+from qkgcc.arrays.steering import arrivals, sphere
 from qkgcc.arrays.wiring import WIDEST, WiringCheck, same_shape
 from qkgcc.audio.frames import cut_frames
 from qkgcc.audio.recording import open_audio

@@ -24,8 +24,7 @@ LAYERS = (
 LAB = ({"provenance"}, {"rooms"}, {"corpora"}, {"scenes"}, {"frozen"}, {"training"}, {"study"}, {"cli"})
 ALLOWED = {  # (importing module, imported folder): why. It may shrink and never grow.
     ("delay.result", "plots"): "answer.plot(), imported when it is called",
-    ("arrays.direction_result", "plots"): "the same",
-    ("arrays.position_result", "plots"): "the same",
+    ("arrays.result", "plots"): "the same",
     ("pairs.neural", "nets"): "checkpoints that need torch",
     ("plots", "lab"): "pictures of scenes, to be moved to the lab",
     ("cli.__init__", "lab"): "`qkgcc train` and its like",

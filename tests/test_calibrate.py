@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 import faults
 from faults import RATE, Array
 from qkgcc.arrays import Geometry, array, read_geometry
-from qkgcc.arrays.files import write_geometry
-from qkgcc.arrays.wavefronts import across, arrivals, derivatives
+from qkgcc.arrays.geometry import write_geometry
+from qkgcc.arrays.steering import across, arrivals, derivatives
 from qkgcc.audio.frames import warp
 from qkgcc.audio.recording import Recording, open_audio
 from qkgcc.cli import app

@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 from qkgcc import plots
 from qkgcc.arrays import Geometry, array
 from qkgcc.arrays.context import CONTEXT, Context
-from qkgcc.arrays.direction_result import DirectionEstimate, described
 from qkgcc.arrays.directions import DirectionEstimator
 from qkgcc.arrays.evidence import ArrayEvidence, ArrayFrames, frames_of
 from qkgcc.arrays.grids import Grid, angle_between, azimuth_elevation, unit_vectors
-from qkgcc.arrays.maps import FrameMaps, MapSum
+from qkgcc.arrays.maps import DirectionHistogram, FrameMaps
+from qkgcc.arrays.result import DirectionEstimate, describe_direction
 from qkgcc.arrays.steering import Steering, far_delays, near_delays
 from qkgcc.arrays.stream import DirectionStream
 from qkgcc.audio.recording import open_audio
@@ -137,7 +137,7 @@ def test_a_line_answers_a_cone_and_both_azimuths(method: str, azimuth: float) ->
     assert min(turn(found.azimuth, azimuth), turn(other, azimuth)) < 3.5
     assert abs(found.azimuth) <= 90 <= abs(other)  # the front first
     assert "cone" in str(answer.cannot_tell)
-    assert " or " in described(found)
+    assert " or " in describe_direction(found)
 
 
 def test_a_flat_array_on_a_wall_names_the_azimuth_behind_it() -> None:
@@ -148,7 +148,7 @@ def test_a_flat_array_on_a_wall_names_the_azimuth_behind_it() -> None:
     assert (found.azimuth, found.elevation) == pytest.approx((-30, 20), abs=3)
     ((behind, height),) = found.also
     assert (behind, height) == pytest.approx((-150, 20), abs=3)
-    assert "or azimuth -1" in described(found)
+    assert "or azimuth -1" in describe_direction(found)
 
 
 def test_turning_the_array_turns_the_answer() -> None:
@@ -333,7 +333,7 @@ def test_frames_that_are_sure_of_nothing_count_one_source_at_most() -> None:
     maps, frames = estimator.maps(evidence), evidence.push(sound(geometry, [(40.0, 0.0), (-75.0, 0.0)], 2.0))
     found = maps(frames)
     for sureness, count in ((1.0, 2), (0.01, 1)):
-        summed = MapSum(maps)
+        summed = DirectionHistogram(maps)
         summed.add(frames, found._replace(weights=sureness * found.weights))
         assert len(estimator.peaks(summed)) == count
 

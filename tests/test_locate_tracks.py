@@ -12,9 +12,9 @@ import soundfile
 from typer.testing import CliRunner
 
 from qkgcc.arrays import array
-from qkgcc.arrays.direction_result import DirectionEstimate
 from qkgcc.arrays.directions import DirectionEstimator
 from qkgcc.arrays.grids import unit_vectors
+from qkgcc.arrays.result import DirectionEstimate
 from qkgcc.arrays.steering import far_delays
 from qkgcc.cli import app
 from qkgcc.core.errors import InputError

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from qkgcc import DelayEstimator, InputError, samples
 from qkgcc.arrays import array
-from qkgcc.arrays.files import read_geometry, write_geometry
+from qkgcc.arrays.geometry import read_geometry, write_geometry
 from qkgcc.audio.recording import open_audio
 from qkgcc.cli import app
 from qkgcc.core.files import MARK, write_whole

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 import faults
 from faults import RATE, Array
 from qkgcc.arrays import Geometry, Position, PositionEstimator
-from qkgcc.arrays.files import write_geometry
+from qkgcc.arrays.geometry import write_geometry
 from qkgcc.arrays.positions import probability
 from qkgcc.arrays.steering import near_delays
-from qkgcc.arrays.trilateration import closed_form, described, fit_position
+from qkgcc.arrays.trilateration import closed_form, fit_position, position_from_fit
 from qkgcc.audio.frames import warp
 from qkgcc.cli import app
 from qkgcc.core.errors import InputError
@@ -171,9 +171,9 @@ def test_exchanged_microphones_are_not_sure_of_a_place(speech: Array) -> None:
 def test_a_place_of_few_delays_asks_for_the_order_of_the_microphones() -> None:
     fit = fit_position(SIX, SIX.pairs, delays_of(TALKER), None, TALKER)
     few = fit._replace(used=np.arange(15) < 7)
-    assert described(fit, SIX, SIX.pairs, ROOM, None, 0.9, True).remark is None
-    assert "only 7 of 15 delays agree" in str(described(few, SIX, SIX.pairs, ROOM, None, 0.9, True).remark)
-    assert described(few, SIX, SIX.pairs, ROOM, None, 0.9, True, alone=False).remark is None
+    assert position_from_fit(fit, SIX, SIX.pairs, ROOM, None, 0.9, True).remark is None
+    assert "only 7 of 15 delays agree" in str(position_from_fit(few, SIX, SIX.pairs, ROOM, None, 0.9, True).remark)
+    assert position_from_fit(few, SIX, SIX.pairs, ROOM, None, 0.9, True, alone=False).remark is None
 
 
 @pytest.mark.parametrize("method", ["general-small", "phat"])
@@ -278,7 +278,7 @@ def test_wrong_delays_are_rejected_and_named() -> None:
     fit = fit_position(SIX, SIX.pairs, delays, start=start)
     assert np.linalg.norm(fit.place - TALKER) < 0.02
     assert np.flatnonzero(~fit.used).tolist() == wrong
-    position = described(fit, SIX, SIX.pairs, ROOM, None)
+    position = position_from_fit(fit, SIX, SIX.pairs, ROOM, None)
     assert position.solved
     np.testing.assert_allclose(position.residuals[wrong], [2e-3, -3e-3, 1.5e-3], atol=1e-4)
     plain = fit_position(SIX, SIX.pairs, delays, start=start, robust=False)
@@ -298,7 +298,7 @@ def test_the_ellipse_holds_the_errors_and_shows_their_direction() -> None:
     off, radii, first = [], [], []
     for seed in range(40):
         fit = fit_position(SIX, SIX.pairs, delays_of(outside, noise=3e-5, seed=seed), start=outside)
-        position = described(fit, SIX, SIX.pairs, ROOM + np.array([[-9, 9]]), None)
+        position = position_from_fit(fit, SIX, SIX.pairs, ROOM + np.array([[-9, 9]]), None)
         off.append(position.axes @ (position.place - outside))
         radii.append(position.radii)
         first.append(abs(position.axes[0][1]))
@@ -315,7 +315,7 @@ def test_the_ellipse_holds_the_errors_and_shows_their_direction() -> None:
 def test_too_far_outside_only_a_direction_is_known() -> None:
     far = np.array([60.0, 30.0, 2.0])
     fit = fit_position(SIX, SIX.pairs, delays_of(far, noise=3e-5), start=np.array([30.0, 15.0, 2.0]))
-    position = described(fit, SIX, SIX.pairs, np.array([[-99.0, 99.0]] * 3), None)
+    position = position_from_fit(fit, SIX, SIX.pairs, np.array([[-99.0, 99.0]] * 3), None)
     assert not position.solved
     assert position.remark is not None
     assert "only the direction is known (azimuth 26" in position.remark
@@ -324,7 +324,7 @@ def test_too_far_outside_only_a_direction_is_known() -> None:
 def test_pairs_that_do_not_agree_are_no_position() -> None:
     rng = np.random.default_rng(1)
     delays = rng.uniform(-1, 1, 15) * np.array([SIX.spacing(*pair) for pair in SIX.pairs]) / C
-    position = described(fit_position(SIX, SIX.pairs, delays), SIX, SIX.pairs, ROOM, None)
+    position = position_from_fit(fit_position(SIX, SIX.pairs, delays), SIX, SIX.pairs, ROOM, None)
     assert not position.solved
     assert "do not agree on one place" in str(position.remark)
 
@@ -332,7 +332,7 @@ def test_pairs_that_do_not_agree_are_no_position() -> None:
 def test_microphones_in_one_plane_leave_a_mirror_image() -> None:
     flat = Geometry(SIX.microphones * [1, 1, 0] + [0, 0, 1])
     fit = fit_position(flat, flat.pairs, delays_of(TALKER, flat), start=TALKER)
-    position = described(fit, flat, flat.pairs, ROOM, None)
+    position = position_from_fit(fit, flat, flat.pairs, ROOM, None)
     assert position.solved
     assert "(1.70, 2.60, 0.60) behind it sounds the same" in str(position.remark)
 

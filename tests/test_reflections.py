@@ -9,7 +9,7 @@ from qkgcc.arrays import DirectionEstimate, DirectionEstimator, array
 from qkgcc.lab.scenes.render import render
 from qkgcc.lab.scenes.scenes import Scene, Source
 from qkgcc.tracks import find_tracks
-from qkgcc.tracks.reflections import AROUND, BROADSIDE, REFLECTED, reflected, unfolded
+from qkgcc.tracks.ridges import AROUND, BROADSIDE, REFLECTED, deconvolve_ridges, reflected
 from qkgcc.tracks.tracker import Tracker
 
 pytestmark = pytest.mark.numeric
@@ -44,7 +44,7 @@ def test_the_ridge_is_that_of_a_talker_and_a_sphere_of_reflections(cone: int) ->
 
 @pytest.mark.parametrize("cones", [[15.0], [40.0], [90.0], [20.0, 70.0], [60.0, 110.0]])
 def test_ridges_are_unfolded_to_their_talkers(cones: list[float]) -> None:
-    talkers = unfolded(histogram(ridge(cones, 20_000)))
+    talkers = deconvolve_ridges(histogram(ridge(cones, 20_000)))
     assert talkers.sum() == pytest.approx(1, abs=0.01)
     for cone in cones:
         near = slice(int(cone) - 5, int(cone) + 6)

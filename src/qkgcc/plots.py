@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from qkgcc.arrays import Geometry
-    from qkgcc.arrays.direction_result import Direction, DirectionEstimate
-    from qkgcc.arrays.position_result import Position, PositionEstimate
+    from qkgcc.arrays.result import Direction, DirectionEstimate, Position, PositionEstimate
     from qkgcc.delay.result import DelayEstimate, Explanation
     from qkgcc.lab.scenes.scenes import Scene
 

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from qkgcc.arrays.grids import STEP, Grid, Indices
 from qkgcc.arrays.maps import NEAR, RESERVE, SEPARATION, FrameMaps
 from qkgcc.dsp.peaks import vertex
-from qkgcc.tracks.reflections import ridges, sharpened
+from qkgcc.tracks.ridges import ridges, sharpen
 
 CONTEXT = 2.0
 """Seconds before and after a block that are heard with it."""
@@ -126,9 +126,9 @@ class Context:
 
     def blurred(self, cells: Floats) -> Floats:
         """What frames say of sources in each cell, smeared by a few degrees, for nobody's line is quite straight; of
-        microphones on a line, with all that is thrown back of each (`arrays.reflections`). Shape: (T, C) -> same"""
+        microphones on a line, with all that is thrown back of each (`tracks.ridges`). Shape: (T, C) -> same"""
         if not self._wraps:
-            return np.asarray(sharpened(cells) @ ridges(self._cells))
+            return np.asarray(sharpen(cells) @ ridges(self._cells))
         offsets = np.arange(-_REACH, _REACH + 1)
         smear = np.exp(-0.5 * (offsets * self.step / _BLUR) ** 2)
         padded = np.pad(cells, ((0, 0), (_REACH, _REACH)), mode="wrap")

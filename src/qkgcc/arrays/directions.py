@@ -1,6 +1,6 @@
 """Directions of one or several sources, from a recording of an array or from blocks as they come.
 
-recording -> `evidence.ArrayEvidence` -> `maps.DirectionMaps` -> frames, blocks and the whole -> `DirectionEstimate`
+recording -> `evidence.ArrayEvidence` -> `maps.SpatialPosterior` -> frames, blocks and the whole -> `DirectionEstimate`
 
 DirectionEstimator("respeaker4")("talk.wav").directions[0].azimuth
 """
@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 from qkgcc.arrays.ambiguity import HALF, Ambiguity
 from qkgcc.arrays.context import CONTEXT, LONGEST, Context
-from qkgcc.arrays.direction_result import Direction, DirectionBlock, DirectionEstimate
 from qkgcc.arrays.evidence import (
     FRAME,
     ArrayEvidence,
@@ -35,20 +34,21 @@ from qkgcc.arrays.evidence import (
     frames_of,
     opened,
 )
-from qkgcc.arrays.geometry import FARTHEST, Geometry
+from qkgcc.arrays.geometry import MAX_DISTANCE, Geometry
 from qkgcc.arrays.grids import Floats, Grid, angle_between, azimuth_elevation
 from qkgcc.arrays.maps import (
     CALIBRATED,
     NEAR,
     ON_A_LINE,
     SEPARATION,
-    DirectionMaps,
+    DirectionHistogram,
     FrameMaps,
-    MapSum,
     Peak,
+    SpatialPosterior,
     probability,
 )
 from qkgcc.arrays.presets import array
+from qkgcc.arrays.result import Direction, DirectionBlock, DirectionEstimate
 from qkgcc.arrays.steering import Pairs
 from qkgcc.audio.recording import Recording
 from qkgcc.core.checks import (
@@ -169,9 +169,9 @@ class DirectionEstimator:
         """What turns blocks at a rate into frames, from `start` seconds on."""
         return ArrayEvidence(self.geometry, self._loaded, sample_rate=sample_rate, start=start, **self._options)
 
-    def maps(self, evidence: ArrayEvidence) -> DirectionMaps:
+    def maps(self, evidence: ArrayEvidence) -> SpatialPosterior:
         """What turns its frames into maps of directions."""
-        return DirectionMaps(evidence, self.grid, self._options["speed_of_sound"])
+        return SpatialPosterior(evidence, self.grid, self._options["speed_of_sound"])
 
     def tracker(self, evidence: ArrayEvidence) -> Tracker:
         """What follows sources through the maps of its frames."""
@@ -190,7 +190,7 @@ class DirectionEstimator:
             line=self.grid.kind == "line",
         )
 
-    def peaks(self, summed: MapSum) -> list[Peak]:
+    def peaks(self, summed: DirectionHistogram) -> list[Peak]:
         """As many directions as were asked for."""
         if self.sources != "auto":
             return summed.peaks(int(self.sources))
@@ -200,7 +200,7 @@ class DirectionEstimator:
         return summed.peaks(min(len(found), 1 + len(list(others))), least)
 
     def peaks_along(
-        self, summed: MapSum, context: Context, first: float, last: float, *, whole: bool = True
+        self, summed: DirectionHistogram, context: Context, first: float, last: float, *, whole: bool = True
     ) -> list[Peak]:
         """The same of a block from `first` to `last` seconds, with the seconds around it.
 
@@ -214,7 +214,7 @@ class DirectionEstimator:
         total = sum(line.around for line in lines)
         fitted = ON_A_LINE if self.grid.kind == "line" else CALIBRATED
         sure = (probability(line.around, total - line.around, fitted) for line in lines)
-        return [Peak(*summed.placed(line.cell), line.share, one) for line, one in zip(lines, sure, strict=True)]
+        return [Peak(*summed.refine_peak(line.cell), line.share, one) for line, one in zip(lines, sure, strict=True)]
 
     def __call__(
         self,
@@ -244,7 +244,7 @@ class DirectionEstimator:
         check_microphones(recording, self.geometry)
         evidence = self.evidence(recording.sample_rate, recording.start)
         maps = self.maps(evidence)
-        whole, blocks = MapSum(maps), _Blocks(self, maps, recording)
+        whole, blocks = DirectionHistogram(maps), _Blocks(self, maps, recording)
         following = _Following(self, evidence) if track else None
         rows: list[tuple[Floats, ...]] = []
         kept: list[Floats] = []
@@ -292,7 +292,7 @@ class DirectionEstimator:
             tracks=None if following is None else tuple(following.finished()),
             warnings=evidence.warnings,
         )
-        return self._remarked(answer.doubted(evidence.trust))
+        return self._remarked(answer.scale_confidence(evidence.trust))
 
     def _remarked(self, answer: DirectionEstimate) -> DirectionEstimate:
         """With a word on sources that were asked for and not found; those that are followed are at most so many."""
@@ -302,7 +302,7 @@ class DirectionEstimator:
         fewer = fewer_found(self.sources, len(answer.directions), blocks)
         return dataclasses.replace(answer, warnings=(*answer.warnings, *fewer))
 
-    def directions(self, peaks: Sequence[Peak], summed: MapSum) -> tuple[Direction, ...]:
+    def directions(self, peaks: Sequence[Peak], summed: DirectionHistogram) -> tuple[Direction, ...]:
         """Peaks of some frames as they are answered: with the directions that sound the same to who lives in these.
 
         Where fewer microphones live than the grid is made for, two of its peaks may be one source.
@@ -378,10 +378,10 @@ class DirectionEstimator:
 
 def _checked_distances(distance: float | Sequence[float]) -> tuple[float, ...]:
     several = np.atleast_1d(check_array("distance", distance, "metres, or several of them"))
-    if several.ndim != 1 or not len(several) or not (np.abs(several) <= FARTHEST).all():
+    if several.ndim != 1 or not len(several) or not (np.abs(several) <= MAX_DISTANCE).all():
         raise InputError(
-            f"the distance is {short_repr(distance)} m; expected numbers up to {FARTHEST:g}: without it they are far "
-            "away"
+            f"the distance is {short_repr(distance)} m; expected numbers up to {MAX_DISTANCE:g}: "
+            "without it they are far away"
         )
     return tuple(several.tolist())
 
@@ -441,11 +441,11 @@ class _Following:
 class _Blocks:
     """Frames to blocks by their centres; blocks count from the recording's start, and wait for what is heard after."""
 
-    def __init__(self, estimator: DirectionEstimator, maps: DirectionMaps, recording: Recording) -> None:
+    def __init__(self, estimator: DirectionEstimator, maps: SpatialPosterior, recording: Recording) -> None:
         self._estimator, self._maps = estimator, maps
         self._start, self._end = recording.start, recording.start + recording.duration
         self._context = Context(maps.grid, estimator.context) if estimator.context else None
-        self._waiting: deque[MapSum] = deque([MapSum(maps)])
+        self._waiting: deque[DirectionHistogram] = deque([DirectionHistogram(maps)])
         self._done: list[DirectionBlock] = []
 
     def add(self, frames: ArrayFrames, found: FrameMaps) -> None:
@@ -454,7 +454,7 @@ class _Blocks:
             rows = numbers == number
             part = FrameMaps._make(column[rows] for column in found)
             while len(self._done) + len(self._waiting) <= number:
-                self._waiting.append(MapSum(self._maps))
+                self._waiting.append(DirectionHistogram(self._maps))
             while self._bounds()[1] + self._estimator.context <= frames.times[rows][0]:
                 self._finish()
             if self._context is not None:

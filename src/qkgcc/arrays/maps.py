@@ -11,7 +11,7 @@ talker prevails, and the sum is a histogram of who did. Frames count by how sure
 largest)^2; by how loud they are makes nothing better (docs/guide/arrays.md has what was tried).
 
 On a line, what rooms throw back makes a ridge of every talker, from its angle towards broadside: there, peaks are those
-of the talkers whose ridges make the histogram (`arrays.reflections`).
+of the talkers whose ridges make the histogram (`tracks.ridges`).
 
 A correlation has no such scale. Its maps are the plain sums of SRP-PHAT, over pairs and frames.
 
@@ -34,7 +34,7 @@ from qkgcc.arrays.evidence import ArrayEvidence, ArrayFrames
 from qkgcc.arrays.grids import RISE, STEP, Grid, angle_between, azimuth_elevation, unit_vectors
 from qkgcc.arrays.steering import Steering
 from qkgcc.dsp.peaks import vertex
-from qkgcc.tracks.reflections import sharpened, unfolded
+from qkgcc.tracks.ridges import deconvolve_ridges, sharpen
 
 KAPPA = 16.0
 """How sure a frame is of its direction, see above."""
@@ -50,7 +50,7 @@ NEAR = 10.0
 CALIBRATED = (0.090, 2.05)
 """The a and b of `probability`."""
 ON_A_LINE, ALONE_ON_A_LINE = (0.145, 2.14), (0.36, 3.64)
-"""The same of microphones on a line: with the seconds around a block, and of peaks of `MapSum.sources`."""
+"""The same of microphones on a line: with the seconds around a block, and of peaks of `DirectionHistogram.sources`."""
 
 _ZOOMS = 8  # times that the refinement halves its steps: from 2 degrees to less than a hundredth
 
@@ -97,8 +97,8 @@ def probability(share: float, others: float, fitted: tuple[float, float] = CALIB
     return float(1 / (1 + (half / max(min(1.0, share / max(1 - others, 1e-9)), 1e-9)) ** slope))
 
 
-class DirectionMaps:
-    """From frames to maps, for one evidence and one grid. It has no memory: `MapSum` has."""
+class SpatialPosterior:
+    """From frames to maps, for one evidence and one grid. It has no memory: `DirectionHistogram` has."""
 
     def __init__(self, evidence: ArrayEvidence, grid: Grid, speed_of_sound: float) -> None:
         self.grid, self.posterior = grid, evidence.kind == "posterior"
@@ -160,10 +160,10 @@ class DirectionMaps:
         return direction, distance, np.where(found.weights > 0, np.clip(confidence, 0, most), 0.0)
 
 
-class MapSum:
+class DirectionHistogram:
     """Maps of frames added up, with what refines their peaks: the same little memory however many they are."""
 
-    def __init__(self, maps: DirectionMaps) -> None:
+    def __init__(self, maps: SpatialPosterior) -> None:
         self._maps = maps
         self.frames, self.weight = 0, 0.0
         self.dead = np.zeros(len(maps.grid.geometry), np.int64)
@@ -191,7 +191,7 @@ class MapSum:
         weighted = weights[:, None] * found.cells[heard]
         self._cells += weighted.sum(axis=0)
         if self._maps.grid.kind == "line":
-            self._ridges += weights @ sharpened(found.cells[heard])
+            self._ridges += weights @ sharpen(found.cells[heard])
         self._curves += (self._gather @ weighted.T) @ frames.curves[heard].astype(np.float64)
 
     @property
@@ -206,7 +206,7 @@ class MapSum:
         if self._maps.grid.kind != "line" or not self._maps.posterior or not self.weight:
             return self.cells
         if self._sources is None:
-            self._sources = unfolded(self._ridges / self.weight)
+            self._sources = deconvolve_ridges(self._ridges / self.weight)
         return self._sources
 
     def peaks(self, count: int, least: float = 0.0) -> list[Peak]:
@@ -249,7 +249,7 @@ class MapSum:
         said = self.weight / (self.weight + RESERVE * self.frames)
         return float(cells[grid.apart(direction) <= NEAR].sum() * said)
 
-    def placed(self, place: float) -> tuple[Floats, float]:
+    def refine_peak(self, place: float) -> tuple[Floats, float]:
         """The direction and distance of a source of which the place between the cells is known: how high it is, and how
         far, is what the frames near it say."""
         cell = round(place)

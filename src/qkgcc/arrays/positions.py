@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.arrays.delay_histogram import FLOOR, DelaySums
 from qkgcc.arrays.evidence import (
     ArrayEvidence,
     ArrayFrames,
@@ -29,12 +28,11 @@ from qkgcc.arrays.evidence import (
     frames_of,
     opened,
 )
-from qkgcc.arrays.exchange import MAX_BLOCKS, find_exchange
-from qkgcc.arrays.geometry import HIGHEST, Geometry
-from qkgcc.arrays.position_result import Position, PositionBlock, PositionEstimate
+from qkgcc.arrays.geometry import MAX_SOURCE_HEIGHT, Geometry
 from qkgcc.arrays.presets import array
-from qkgcc.arrays.search import PlaceSearch
-from qkgcc.arrays.trilateration import HALF, described, fit_position
+from qkgcc.arrays.result import Position, PositionBlock, PositionEstimate
+from qkgcc.arrays.search import HISTOGRAM_FLOOR, MAX_EXCHANGE_BLOCKS, DelayHistogram, PlaceSearch, find_exchange
+from qkgcc.arrays.trilateration import HALF, fit_position, position_from_fit
 from qkgcc.arrays.wiring import MISWIRED, WIDEST, Miswiring
 from qkgcc.audio.recording import Recording
 from qkgcc.core.checks import (
@@ -144,7 +142,7 @@ class PositionEstimator:
         block = check_number("block", block, 0.05, 3600, "s")
         sources = check_sources(sources, method)
         if height is not None:
-            height = check_number("height", height, -HIGHEST, HIGHEST, "m")
+            height = check_number("height", height, -MAX_SOURCE_HEIGHT, MAX_SOURCE_HEIGHT, "m")
         if frame is not None:
             frame = check_frame(frame)
         if hop is not None:
@@ -224,7 +222,7 @@ class PositionEstimator:
             ),
         )
         trust = evidence.band_trust * (1.0 if miswired is None else MISWIRED)
-        return answer if trust == 1 else answer.doubted(trust)
+        return answer if trust == 1 else answer.scale_confidence(trust)
 
     def locate(self, search: PlaceSearch, curves: Floats) -> tuple[Position, ...]:
         """As many positions as were asked for, the one that most speaks for first. Shape: (K,)"""
@@ -253,14 +251,14 @@ class PositionEstimator:
             heard = np.unique(np.array(evidence.pairs)[search.living(curves)])
             spare = len(heard) - 1 - (3 if self.height is None else 2)
             confidence = probability(
-                said - np.log1p(FLOOR), search.reached(curves, place), further=further, spare=spare
+                said - np.log1p(HISTOGRAM_FLOOR), search.reached(curves, place), further=further, spare=spare
             )
             confidence *= min(1.0, float(fit.used.mean()) / HALF)
             stands_out = confidence >= LEAST
         else:
             confidence, stands_out = min(1.0, max(0.0, said)), None
         within = np.clip(place, self.volume[:, 0], self.volume[:, 1]) if self._bounded else None
-        return described(
+        return position_from_fit(
             fit,
             self.geometry,
             evidence.pairs,
@@ -281,7 +279,7 @@ class _Blocks:
         self._search = estimator.search(evidence)
         self._start, self._end = recording.start, recording.start + recording.duration
         self._count = int(np.ceil(recording.duration / estimator.block - 1e-9))
-        self._whole, self._sums = DelaySums(evidence), DelaySums(evidence)
+        self._whole, self._sums = DelayHistogram(evidence), DelayHistogram(evidence)
         self._done: list[PositionBlock] = []
         self._said: list[tuple[int, Floats]] = []
 
@@ -305,15 +303,15 @@ class _Blocks:
         self._done.append(PositionBlock(first, last, self._sums.frames, self._found(self._sums)))
         if self._sums.frames and self._estimator.geometry.aperture > WIDEST:
             self._said = sorted([*self._said, (self._sums.frames, self._sums.curves)], key=lambda one: -one[0])
-            self._said = self._said[:MAX_BLOCKS]
+            self._said = self._said[:MAX_EXCHANGE_BLOCKS]
         self._whole.join(self._sums)
-        self._sums = DelaySums(self._evidence)
+        self._sums = DelayHistogram(self._evidence)
 
     def miswired(self) -> Miswiring | None:
         """Whether two microphones that are far apart seem to be exchanged."""
         return find_exchange(self._search, [curves for _, curves in self._said])
 
-    def _found(self, sums: DelaySums) -> tuple[Position, ...]:
+    def _found(self, sums: DelayHistogram) -> tuple[Position, ...]:
         return self._estimator.locate(self._search, sums.curves) if sums.frames else ()
 
 

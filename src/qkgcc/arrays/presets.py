@@ -14,15 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from qkgcc.arrays.files import read_geometry
-from qkgcc.arrays.geometry import MOST_MICROPHONES, Geometry
+from qkgcc.arrays.geometry import MAX_MICROPHONES, Geometry, read_geometry
 from qkgcc.core.checks import check_count, check_name, short_repr
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import broken_link, exists
-
-Floats = npt.NDArray[np.float64]
+from qkgcc.core.types import Floats
 
 
 def _linear(count: int, spacing: float) -> Floats:
@@ -84,7 +81,7 @@ def _sized(text: str, shape: str, sizes: list[str]) -> Floats:
             f"the array {short_repr(text)} is not understood; expected {form}, such as {_example(shape)}"
         ) from None
     for number in numbers:
-        check_count(f"the number of microphones of {short_repr(text)}", number, 2, MOST_MICROPHONES)
+        check_count(f"the number of microphones of {short_repr(text)}", number, 2, MAX_MICROPHONES)
     if not 0 < metres < math.inf:
         raise InputError(
             f"the size of {short_repr(text)} is {metres:g} m; expected more than 0, such as {_example(shape)}"

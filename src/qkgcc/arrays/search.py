@@ -1,33 +1,88 @@
-"""The place of a volume at which the curves of all pairs add up to most, and the next one without it.
+"""The place in a volume at which the curves of all pairs add up to most.
 
-It is searched from coarse to fine. The curves are widened to the largest value within a cell's reach, so that no cell
-is left out only because its middle misses a narrow peak.
+Two steps of `positions` are here, and one of its checks:
+
+- `DelayHistogram` adds up what the frames of a block say of the delays of each pair. A network's posteriors are
+  *summed* over frames: a histogram of delays for each pair, in which every talker has a peak, and so has a place that a
+  talker walked through. Its curve is
+
+      log(p / uniform + `HISTOGRAM_FLOOR`),
+
+  which adds up over pairs: a pair that says nothing of a place, because it heard a reflection or another talker, costs
+  that place little. Correlations have no such scale and are averaged, which is steered response power.
+- `PlaceSearch` finds the place from coarse to fine. The curves are widened to the largest value within a cell's reach,
+  so that no cell is left out only because its middle misses a narrow peak.
+- `find_exchange`: are two microphones of a wide array exchanged? Then the pairs agree better on a place with the two in
+  each other's places. In each of some blocks the best place is searched for in the given order and with every exchange
+  of two microphones. An exchange that wins by more than chance is a finding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
-from scipy.ndimage import maximum_filter1d
+from scipy.ndimage import gaussian_filter1d, maximum_filter1d
 
-from qkgcc.arrays.evidence import ArrayEvidence
+from qkgcc.arrays.evidence import ArrayEvidence, ArrayFrames
 from qkgcc.arrays.steering import Steering, near_delays
+from qkgcc.arrays.wiring import Miswiring, exchanged, same_shape
+from qkgcc.core.types import Bools, Floats
 from qkgcc.dsp.peaks import vertex
 
-TAKEN = 5e-4
-"""Seconds around the delays of a place in which the curves of the pairs are explained by it."""
+HISTOGRAM_FLOOR = 1.0
+"""Added to a histogram of delays, which is 1 where it is uniform."""
+SMOOTHING = 1e-4
+"""Seconds, standard deviation of the smoothing of histograms: as wide as a frame's own error, 3 cm of path."""
+EXPLAINED_DELAY = 5e-4
+"""Seconds around the delays of a place in which that place explains the curves of the pairs."""
+MIN_EXCHANGE_GAIN = 0.08
+"""Share by which the pairs have to agree better on a place with two microphones exchanged; chosen on the validation
+rooms of `benchmarks.wiring`."""
+MIN_EXCHANGE_BLOCKS, MAX_EXCHANGE_BLOCKS = 3, 10
+"""Blocks needed for a verdict on exchanges, and the most that are kept for it: those with the most frames."""
 
 _COARSE, _FINE = 0.4, 0.01  # metres, sides of the first and last cells
-_MOST = 30_000  # first cells: those of a larger volume are larger
-_KEPT = 250  # cells that are divided further
-_AROUND = 0.25  # metres of difference of ways around a place, within which a pair's own delay is looked for
-_FLAT = 1e-6  # a curve that differs by no more says nothing: a microphone of its pair is dead
-_REACH = 0.7  # of the farthest that a cell's corner can change a delay: few corners change those of all pairs so much
+_MAX_FIRST_CELLS = 30_000  # the first cells of a larger volume are larger
+_DIVIDED_CELLS = 250  # the best cells, which are divided further
+_NEAR_PATH = 0.25  # metres of path difference around a place, within which a pair's own delay is looked for
+_FLAT_RANGE = 1e-6  # a curve that varies by no more says nothing: a microphone of its pair is dead
+_CORNER_REACH = 0.7  # share of the largest delay change in a cell: few corners change the delays of all pairs so much
+_TRIED_BLOCKS = 3  # after which an exchange is given up that fits no better than the given order
 
-Floats = npt.NDArray[np.float64]
+
+class DelayHistogram:
+    """Histograms of the delays of all pairs over some frames; its memory does not grow with their number."""
+
+    def __init__(self, evidence: ArrayEvidence) -> None:
+        self._evidence = evidence
+        self.frames = 0
+        """Frames that are not silence."""
+        self._sums = np.zeros(sum(len(lags) for lags in evidence.lags))
+
+    def add(self, frames: ArrayFrames) -> None:
+        said = frames.curves[frames.heard]
+        self.frames += len(said)
+        self._sums += (np.exp(said) if self._evidence.kind == "posterior" else said).sum(axis=0, dtype=np.float64)
+
+    def join(self, other: DelayHistogram) -> None:
+        """Add the frames of another of the same evidence."""
+        self.frames += other.frames
+        self._sums += other._sums
+
+    @property
+    def curves(self) -> Floats:
+        """Curves of all pairs, one after the other. Shape: (K,)"""
+        mean = self._sums / max(1, self.frames)
+        if self._evidence.kind != "posterior":
+            return mean
+        parts = []
+        for lags, part in zip(self._evidence.lags, self._evidence.split(mean), strict=True):
+            smooth = gaussian_filter1d(part, SMOOTHING / (lags[1] - lags[0]), mode="nearest")
+            parts.append(np.log(smooth * len(lags) + HISTOGRAM_FLOOR))
+        return np.concatenate(parts)
 
 
 class PlaceSearch:
@@ -42,7 +97,7 @@ class PlaceSearch:
         self._free = volume[:, 1] > volume[:, 0]
         sides = (volume[:, 1] - volume[:, 0])[self._free]
         self._side = _COARSE
-        while np.prod(sides / self._side) > _MOST:
+        while np.prod(sides / self._side) > _MAX_FIRST_CELLS:
             self._side *= 2
         axes = [
             np.arange(low + self._side / 2, high + self._side / 2, self._side) if free else np.array([low])
@@ -65,7 +120,7 @@ class PlaceSearch:
         """
         side, places, steering = self._side, self._cells, self._coarse
         while True:
-            reach = _REACH * side * np.sqrt(self._free.sum()) / self._speed  # twice the half of the diagonal
+            reach = _CORNER_REACH * side * np.sqrt(self._free.sum()) / self._speed  # twice the half of the diagonal
             said = steering(self._widened(curves, reach)[None])[0]
             for other in apart:
                 said[np.linalg.norm((places - other)[:, :2], axis=1) < separation] = -np.inf
@@ -73,7 +128,7 @@ class PlaceSearch:
                 return None
             if side <= _FINE:
                 return np.asarray(places[int(said.argmax())])
-            best = np.argsort(-said)[:_KEPT]
+            best = np.argsort(-said)[:_DIVIDED_CELLS]
             side /= 2
             places = (places[best][:, None] + side / 2 * self._corners).reshape(-1, 3)
             steering = self.evidence.steering(self.delays(places))
@@ -85,9 +140,9 @@ class PlaceSearch:
         flat = [float(curve[0]) for curve, lives in zip(self.evidence.split(curves), living, strict=True) if not lives]
         return (total - sum(flat)) / int(living.sum()) if living.any() else 0.0
 
-    def living(self, curves: Floats) -> npt.NDArray[np.bool_]:
+    def living(self, curves: Floats) -> Bools:
         """Which pairs say anything at all: those of a dead microphone do not. Shape: (P,)"""
-        return np.array([np.ptp(curve) > _FLAT for curve in self.evidence.split(curves)])
+        return np.array([np.ptp(curve) > _FLAT_RANGE for curve in self.evidence.split(curves)])
 
     def reached(self, curves: Floats, place: Floats) -> float:
         """How high the curves are at a place, above their medians and against their peaks: the mean over the pairs that
@@ -97,8 +152,8 @@ class PlaceSearch:
         for lags, curve, tau in zip(self.evidence.lags, self.evidence.split(curves), expected, strict=True):
             middle = float(np.median(curve))
             above = float(curve.max()) - middle
-            if np.ptp(curve) > _FLAT:
-                shares.append((float(curve[int(np.abs(lags - tau).argmin())]) - middle) / max(above, _FLAT))
+            if np.ptp(curve) > _FLAT_RANGE:
+                shares.append((float(curve[int(np.abs(lags - tau).argmin())]) - middle) / max(above, _FLAT_RANGE))
         return float(np.mean(shares)) if shares else 0.0
 
     def delays_near(self, curves: Floats, place: Floats) -> tuple[Floats, Floats]:
@@ -106,7 +161,7 @@ class PlaceSearch:
         delays, weights = [], []
         expected = self.delays(place[None])[:, 0]
         for lags, curve, tau in zip(self.evidence.lags, self.evidence.split(curves), expected, strict=True):
-            near = np.flatnonzero(np.abs(lags - tau) <= _AROUND / self._speed)
+            near = np.flatnonzero(np.abs(lags - tau) <= _NEAR_PATH / self._speed)
             best = int(near[curve[near].argmax()]) if len(near) else int(np.abs(lags - tau).argmin())
             offset = 0.0
             if 0 < best < len(lags) - 1:
@@ -115,7 +170,7 @@ class PlaceSearch:
             # How far the peak stands out: a curve that is higher elsewhere, or flat, counts for little.
             middle = float(np.median(curve))
             spread = float(curve.max()) - middle
-            weights.append(max(0.0, float(curve[best]) - middle) / spread if spread > _FLAT else 0.0)
+            weights.append(max(0.0, float(curve[best]) - middle) / spread if spread > _FLAT_RANGE else 0.0)
         return np.array(delays), np.array(weights) ** 2
 
     def without(self, curves: Floats, place: Floats) -> Floats:
@@ -123,7 +178,7 @@ class PlaceSearch:
         left = curves.copy()
         expected = self.delays(place[None])[:, 0]
         for lags, curve, tau in zip(self.evidence.lags, self.evidence.split(left), expected, strict=True):
-            near = np.abs(lags - tau) <= TAKEN
+            near = np.abs(lags - tau) <= EXPLAINED_DELAY
             curve[near] = np.minimum(curve[near], np.median(curve))
         return left
 
@@ -137,3 +192,49 @@ class PlaceSearch:
         return np.concatenate(
             [maximum_filter1d(part, 2 * round(reach / (lags[1] - lags[0])) + 1, mode="nearest") for lags, part in parts]
         )
+
+
+def find_exchange(search: PlaceSearch, blocks: list[Floats]) -> Miswiring | None:
+    """The two microphones that seem to be exchanged; None: none, or nobody can tell.
+
+    Args:
+        blocks: the curves of the pairs in each (`DelayHistogram.curves`), at most `MAX_EXCHANGE_BLOCKS` of them.
+    """
+    evidence = search.evidence
+    if evidence.kind != "posterior" or len(blocks) < MIN_EXCHANGE_BLOCKS:
+        return None
+    if len(evidence.geometry) < 5:  # any three delays of four meet somewhere
+        return None
+    given = tuple(range(len(evidence.geometry)))
+    tried = [(i, j) for i, j in combinations(given, 2) if not same_shape(evidence.geometry, exchanged(given, i, j))]
+    agreed = np.array([_agreement(search, curves) for curves in blocks])
+    gains: dict[tuple[int, int], float] = {}
+    for pair in tried:
+        sums = 0.0
+        for count, curves in enumerate(blocks, start=1):
+            sums += _agreement(search, _relabelled(evidence, curves, exchanged(given, *pair)))
+            if count == _TRIED_BLOCKS and sums <= agreed[:_TRIED_BLOCKS].sum():
+                break
+        else:
+            gains[pair] = 1 - agreed.sum() / sums
+    best = max(gains, key=lambda pair: gains[pair], default=None)
+    return None if best is None or gains[best] <= MIN_EXCHANGE_GAIN else Miswiring((), best)
+
+
+def _agreement(search: PlaceSearch, curves: Floats) -> float:
+    """How much the pairs speak for the best place: 0 where they say nothing."""
+    place = search.best(curves)
+    return 0.0 if place is None else search.said(curves, place) - float(np.log1p(HISTOGRAM_FLOOR))
+
+
+def _relabelled(evidence: ArrayEvidence, curves: Floats, order: tuple[int, ...]) -> Floats:
+    """Curves with channel i at microphone order[i]; what lies outside the lags of a pair is unknown. Shape: (K,)"""
+    parts, numbers = evidence.split(curves), {pair: number for number, pair in enumerate(evidence.pairs)}
+    made = []
+    for lags, (i, j) in zip(evidence.lags, evidence.pairs, strict=True):
+        first, second = order[i], order[j]  # an exchange is its own inverse
+        number = numbers[min(first, second), max(first, second)]
+        part = parts[number] if first < second else parts[number][::-1]
+        middle = float(np.median(part))
+        made.append(np.interp(lags, evidence.lags[number], part, left=middle, right=middle))
+    return np.concatenate(made)

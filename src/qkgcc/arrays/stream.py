@@ -9,9 +9,8 @@ Whatever the blocks, frames are those that the estimator finds in the whole reco
 
 from __future__ import annotations
 
-import csv
-import io
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ from qkgcc.arrays.grids import angle_between, azimuth_elevation, unit_vectors
 from qkgcc.arrays.maps import FrameMaps
 from qkgcc.core.checks import check_flag, check_name, short_repr
 from qkgcc.core.errors import InputError
-from qkgcc.core.tables import cell, json_numbers, json_text
+from qkgcc.core.tables import cell, csv_text, json_numbers, json_text
 from qkgcc.core.types import Floats, Samples
 from qkgcc.tracks.segments import ANGLES, Angles
 from qkgcc.tracks.tracker import Track
@@ -162,29 +161,26 @@ CSV_COLUMNS = ("source", "time", "azimuth", "elevation", "cone", "confidence", "
 
 
 def frames_csv(frames: DirectionFrames, *, header: bool = True) -> str:
-    """A line for each frame, or where sources are followed for each that speaks in it, by its id."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    if header:
-        writer.writerow(CSV_COLUMNS)
-    for number, time in enumerate(frames.times):
-        begin, level = [frames.source, f"{time:.6f}"], f"{frames.level[number]:.7f}"
-        if frames.tracks is None:
-            values = (frames.azimuth, frames.elevation, frames.cone)
-            angles = [cell(None if one is None else one[number], 3) for one in values]
-            also = frames.also_azimuth(number)
-            writer.writerow([*begin, *angles, f"{frames.confidence[number]:.4f}", level, "", cell(also, 3)])
-            continue
-        for track in speaking(frames, number):
-            azimuth, elevation, cone, also, _ = frames.angles_of(track)
-            angles = [cell(one, 3) for one in (azimuth, elevation, cone)]
-            writer.writerow(
-                [*begin, *angles, f"{frames.trust[number] * track.speaking:.4f}", level, track.id, cell(also, 3)]
-            )
-    return out.getvalue()
+    """A line for each frame; where sources are followed, for each that speaks in it, with its id."""
+
+    def rows() -> Iterator[list[Any]]:
+        for number, time in enumerate(frames.times):
+            begin, level = [frames.source, f"{time:.6f}"], f"{frames.level[number]:.7f}"
+            if frames.tracks is None:
+                values = (frames.azimuth, frames.elevation, frames.cone)
+                angles = [cell(None if value is None else value[number], 3) for value in values]
+                also = cell(frames.also_azimuth(number), 3)
+                yield [*begin, *angles, f"{frames.confidence[number]:.4f}", level, "", also]
+                continue
+            for track in active_tracks(frames, number):
+                angles = [cell(value, 3) for value in frames.angles_of(track)]
+                confidence = f"{frames.trust[number] * track.speaking:.4f}"
+                yield [*begin, *angles[:3], confidence, level, track.id, angles[3]]
+
+    return csv_text(CSV_COLUMNS, rows(), header=header)
 
 
-def speaking(frames: DirectionFrames, number: int) -> list[Track]:
+def active_tracks(frames: DirectionFrames, number: int) -> list[Track]:
     """The sources that are heard in a frame."""
     return [] if frames.tracks is None else [one for one in frames.tracks[number] if one.active]
 

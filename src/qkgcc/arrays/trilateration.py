@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.arrays.geometry import Geometry
-from qkgcc.arrays.position_result import Position
+from qkgcc.arrays.result import Position
 from qkgcc.arrays.steering import Pairs
 from qkgcc.core.errors import InputError
 from qkgcc.core.types import SPEED_OF_SOUND
@@ -168,7 +168,7 @@ def _covariance(
     return full
 
 
-def described(
+def position_from_fit(
     fit: Fit,
     geometry: Geometry,
     pairs: Pairs,

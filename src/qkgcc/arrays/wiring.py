@@ -7,7 +7,7 @@ down, so S grows when its sign is turned. An order that is the array itself, tur
 and is not tried.
 
 Here microphones are near to each other, and sources far away (of a line, also near to it). Of microphones metres apart
-see `positions.exchange`.
+see `arrays.search`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.arrays.geometry import Geometry
-from qkgcc.arrays.steering import Pairs
-from qkgcc.arrays.wavefronts import arrivals, sphere
+from qkgcc.arrays.steering import Pairs, arrivals, sphere
 
 WIDEST = 1.0
 """Metres across, up to which the sources of an array are taken to be far away."""

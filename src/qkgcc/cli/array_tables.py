@@ -4,8 +4,7 @@ import math
 
 from rich.table import Table
 
-from qkgcc.arrays.direction_result import DirectionEstimate, described, elevation_text
-from qkgcc.arrays.position_result import Position, PositionEstimate
+from qkgcc.arrays.result import DirectionEstimate, Position, PositionEstimate, describe_direction, elevation_text
 from qkgcc.cli.tables import ROWS, bar
 from qkgcc.tracks.segments import Segment
 
@@ -129,7 +128,7 @@ def _tracks_caption(estimate: DirectionEstimate) -> str:
 
 
 def _directions_caption(estimate: DirectionEstimate) -> str:
-    found = [described(one) for one in estimate.directions]
+    found = [describe_direction(one) for one in estimate.directions]
     whole = "whole recording: " + ("; ".join(found) if found else "silence, or nothing that stands out") + "."
     unsure = "" if estimate.cannot_tell is None else f" This array cannot tell {estimate.cannot_tell}."
     return f"{whole}{unsure} Azimuths: 0 is the front, positive is left."

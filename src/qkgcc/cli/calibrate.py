@@ -173,7 +173,7 @@ def positions(
     * `qkgcc calibrate positions walk.wav --array circular:8:0.1 --height 0 --format json`
     """
     from qkgcc.arrays import array as named
-    from qkgcc.arrays.files import write_geometry
+    from qkgcc.arrays.geometry import write_geometry
     from qkgcc.selfcal.moments import measure_moments
     from qkgcc.selfcal.refine import refine
 

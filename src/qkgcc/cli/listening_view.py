@@ -15,7 +15,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from qkgcc.arrays.stream import DirectionFrames, speaking
+from qkgcc.arrays.stream import DirectionFrames, active_tracks
 from qkgcc.cli.tables import bar, number
 from qkgcc.core.errors import quantity
 from qkgcc.core.types import Floats
@@ -158,7 +158,7 @@ def direction_picture(angles: Floats, kind: str) -> Callable[[DirectionFrames], 
         bars = np.bincount(places, frames.now, count).astype(np.float64)
         headline = f"{frames.times[-1]:8.2f} s   silence"
         if frames.tracks is not None:
-            followed = [followed_text(frames, one) for one in speaking(frames, len(frames.times) - 1)]
+            followed = [followed_text(frames, one) for one in active_tracks(frames, len(frames.times) - 1)]
             headline = f"{frames.times[-1]:8.2f} s   " + ("   ".join(followed) or "nobody speaks")
         elif not math.isnan(frames.azimuth[-1]):
             angle, share = prevailing(angles, frames.now, wraps=not line)
@@ -210,8 +210,8 @@ def direction_lines(frames: DirectionFrames) -> list[str]:
         level = frames.level[row]
         begin = [f"{seconds:.2f}", number(20 * math.log10(level), 1) if level > 1e-10 else "-"]
         if frames.tracks is not None:
-            speakers = [frames.angles_of(one) for one in speaking(frames, row)]
-            ids = [one.id for one in speaking(frames, row)]
+            speakers = [frames.angles_of(one) for one in active_tracks(frames, row)]
+            ids = [one.id for one in active_tracks(frames, row)]
             shown = (
                 f"{id}: {one.azimuth:+.1f}" + ("" if one.also_azimuth is None else f" or {one.also_azimuth:+.1f}")
                 for id, one in zip(ids, speakers, strict=True)

@@ -201,13 +201,13 @@ def _directions(
     geometry: str, method: str, options: dict[str, Any], *, track: bool, keep_maps: bool, frames: bool
 ) -> _Locator:
     from qkgcc.arrays import DirectionEstimator, array
-    from qkgcc.arrays.direction_result import directions_csv, tracks_csv
+    from qkgcc.arrays.result import blocks_csv, tracks_csv
     from qkgcc.cli.array_tables import direction_table, track_table
 
     estimator = DirectionEstimator(array(geometry), method, **options)
     if estimator.geometry.aperture > WIDE:
         typer.echo(f"note: {estimator.geometry.name} is metres wide; --position finds places", err=True)
-    as_csv = tracks_csv if track else directions_csv
+    as_csv = tracks_csv if track else blocks_csv
     return _Locator(
         lambda recording, progress: estimator(recording, progress=progress, keep_maps=keep_maps, track=track),
         track_table if track else direction_table,
@@ -221,7 +221,7 @@ def _directions(
 
 def _positions(geometry: str, method: str, options: dict[str, Any]) -> _Locator:
     from qkgcc.arrays import PositionEstimator, array
-    from qkgcc.arrays.position_result import positions_csv
+    from qkgcc.arrays.result import blocks_csv
     from qkgcc.cli.array_tables import position_table
 
     estimator = PositionEstimator(array(geometry), method, **options)
@@ -229,7 +229,7 @@ def _positions(geometry: str, method: str, options: dict[str, Any]) -> _Locator:
         lambda recording, progress: estimator(recording, progress=progress),
         position_table,
         {
-            Format.csv: lambda answer, header: positions_csv([answer], header=header),
+            Format.csv: lambda answer, header: blocks_csv([answer], header=header),
             Format.json: lambda answer, _: answer.to_json() + "\n",
         },
     )

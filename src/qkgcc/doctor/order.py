@@ -6,7 +6,7 @@ the microphones and in every other. The length of u is held to 1, or to at most 
 and cannot see all of it: without that, four microphones in space would fit in any order.
 
 Sources are not far from microphones that are metres apart. For these, the closest wave is looked up in a library of
-spherical ones (`arrays.wavefronts`), from places all around and among them.
+spherical ones (`arrays.steering`), from places all around and among them.
 
 Some orders are as good as the given one for every direction (turning or mirroring a square). They are no finding.
 """
@@ -18,7 +18,7 @@ from itertools import combinations, permutations
 import numpy as np
 
 from qkgcc.arrays import Geometry
-from qkgcc.arrays.wavefronts import arrivals, sphere
+from qkgcc.arrays.steering import arrivals, sphere
 from qkgcc.core.types import Floats
 from qkgcc.dsp.long_lags import Track
 

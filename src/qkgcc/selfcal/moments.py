@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from qkgcc.arrays.evidence import check_microphones, dead_by, dead_in, silent_in
-from qkgcc.arrays.geometry import Floats, Geometry
+from qkgcc.arrays.geometry import Geometry
 from qkgcc.arrays.presets import array
 from qkgcc.audio.frames import Framer
 from qkgcc.audio.recording import Recording, as_recording
 from qkgcc.core.checks import check_callback, check_method, check_number, check_speed
-from qkgcc.core.types import SILENCE, SPEED_OF_SOUND
+from qkgcc.core.types import SILENCE, SPEED_OF_SOUND, Floats
 from qkgcc.delay.estimator import NOTABLE, DelayEstimator
 from qkgcc.network.registry import CLASSICAL
 from qkgcc.selfcal.refine import TOLERANCE, Moments, check_tolerance

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.arrays.geometry import HIGHEST, Geometry
+from qkgcc.arrays.geometry import MAX_SOURCE_HEIGHT, Geometry
 from qkgcc.arrays.presets import array
-from qkgcc.arrays.wavefronts import across, arrivals, derivatives, nearest_wavefronts
+from qkgcc.arrays.steering import across, arrivals, derivatives, nearest_wavefronts
 from qkgcc.core.checks import check_flag, check_number, check_speed, short_repr
 from qkgcc.core.errors import InputError, quantity
 from qkgcc.core.types import SPEED_OF_SOUND
@@ -133,7 +133,7 @@ def refine(
     tolerance = check_tolerance(tolerance)
     nearest = check_number("nearest distance", nearest, 0.01, 100, "m")
     if height is not None:
-        height = check_number("height", height, -HIGHEST, HIGHEST, "m")
+        height = check_number("height", height, -MAX_SOURCE_HEIGHT, MAX_SOURCE_HEIGHT, "m")
     offsets, speed_of_sound = check_flag("offsets", offsets), check_speed(speed_of_sound)
     whole, nominal = nominal, Geometry(nominal.microphones[living], nominal.name) if moments.dead else nominal
     moments, dead, count = moments.of(living) if moments.dead else moments, moments.dead, len(living)

@@ -32,7 +32,7 @@ import scipy.linalg
 from qkgcc.core.checks import check_array, check_count, check_flag, check_number, short_repr
 from qkgcc.core.errors import InputError
 from qkgcc.tracks.motion import Motion, State, moved
-from qkgcc.tracks.reflections import reflected
+from qkgcc.tracks.ridges import reflected
 
 SPEAKING, PAUSE, LIFE = 1.5, 1.5, 30.0
 """Seconds that talkers usually speak, are silent and, silent, stay."""
@@ -130,7 +130,7 @@ class Tracker:
         most: tracks at any moment. Who is heard beside so many gets an id once one of them is silent for `YIELDS`
             seconds, which then ends. By default there is no such number.
         line: whether the grid has the angles to a line of microphones, evenly from 0 to 180 degrees: what rooms throw
-            back of a source is explained by it there (`arrays.reflections`).
+            back of a source is explained by it there (`tracks.ridges`).
 
     >>> angles = np.radians(np.arange(0, 360, 2))
     >>> grid = np.stack([np.cos(angles), np.sin(angles), 0 * angles], axis=1)

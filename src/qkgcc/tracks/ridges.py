@@ -32,10 +32,10 @@ line."""
 WIDTH = 2.0
 """Degrees: standard deviation of that bell."""
 SHARPNESS = 8.0
-"""Exponent of what frames say, see `sharpened`: with less, talkers in the open near the end of a line are answered at
+"""Exponent of what frames say, see `sharpen`: with less, talkers in the open near the end of a line are answered at
 the very end."""
 
-_ROUNDS = 30  # of `unfolded`: more of them find peaks in noise
+_ROUNDS = 30  # of `deconvolve_ridges`: more of them find peaks in noise
 
 Floats = npt.NDArray[np.float64]
 
@@ -83,7 +83,7 @@ def _bells(count: int) -> Floats:
     return np.asarray(bells / bells.sum(axis=0))
 
 
-def sharpened(frames: Floats) -> Floats:
+def sharpen(frames: Floats) -> Floats:
     """Frames that say little more than where their peak is: a frame is wider towards the ends of a line, where a delay
     changes little with the angle, and would be taken for the ridge of a talker at the very end. Shape: (T, C) -> same
     """
@@ -91,7 +91,7 @@ def sharpened(frames: Floats) -> Floats:
     return np.asarray(sharp / sharp.sum(axis=-1, keepdims=True))
 
 
-def unfolded(histogram: Floats) -> Floats:
+def deconvolve_ridges(histogram: Floats) -> Floats:
     """Talkers at each angle whose ridges, added up, are most like a histogram of sharpened frames: Richardson's and
     Lucy's iteration, some rounds of it, smeared again. Shape: (count,) -> same
 
