@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from qkgcc.core.errors import InputError
-from qkgcc.nets.folding import fold, folded_correlation, plain_banded_product
-from qkgcc.nets.folding_cpu import BandedProduct
+from qkgcc.nets.folding import fold, folded_correlation
 from qkgcc.nets.frontend import tokens
 from qkgcc.nets.matching import center_symmetric_antisymmetric
 from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions
@@ -269,7 +268,6 @@ import torch
 from qkgcc.nets import folding
 from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions
 folding.plain_banded_product = folding.banded_product  # this machine has no GPU, so the CPU's path is turned
-folding._COMPILER = False
 torch.manual_seed(0)
 exact = QKGCC(QKGCCOptions(frame=32, dft=64, max_delay=3, width=12, heads=2, radius=2, channels=6, hidden=10)).double()
 frames = torch.randn(3, 2, 32)
@@ -292,43 +290,6 @@ print(off(found, expected), *(off(a.grad, b.grad) for (n, a), b in pairs if "blo
     (errors,) = interpret(script)
     assert len(errors) > 10
     assert max(errors) < 1e-4
-
-
-@pytest.mark.parametrize("split", [False, True])
-@pytest.mark.parametrize(("batch", "radius", "terms"), [(1, 0, 4), (5, 2, 4), (2, 8, 3), (3, 18, 4)])
-def test_a_cpu_trains_by_the_same_function(batch: int, radius: int, terms: int, split: bool) -> None:
-    torch.manual_seed(0)
-    heads, bins = 2, 20
-    factors, rows = [(batch, heads, terms, bins)] * 2, (batch, 2, terms, bins)
-    shapes = [*factors, rows, (batch, 2, bins), (heads, 2 * radius + 1, bins)]
-    exact = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    single = [x.detach().float().requires_grad_() for x in exact]
-    expected = plain_banded_product(*exact, split, torch.float64)
-    found = BandedProduct.apply(*single, split)
-    assert_rounded(found, expected, terms)
-    gradient = torch.randn_like(expected)
-    wanted = torch.autograd.grad(expected, exact, gradient)
-    for one, other in zip(torch.autograd.grad(found, single, gradient.float()), wanted, strict=True):
-        assert_rounded(one, other, batch * heads * bins)
-
-
-def test_threads_of_a_cpu_share_a_batch() -> None:
-    """Each part's rows to the bit; the sums of the table are those of all parts."""
-    torch.manual_seed(0)
-    shapes = [(5, 2, 4, 20), (5, 2, 4, 20), (5, 2, 4, 20), (5, 2, 20), (2, 5, 20)]
-    given = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    threads, results = torch.get_num_threads(), []
-    try:
-        for count in (1, 3, 8):
-            torch.set_num_threads(count)
-            found = BandedProduct.apply(*given, True)
-            results.append([found, *torch.autograd.grad(found, given, found.detach())])
-    finally:
-        torch.set_num_threads(threads)
-    for others in results[1:]:
-        *rows, table = zip(results[0], others, strict=True)
-        assert all(torch.equal(one, other) for one, other in rows)
-        torch.testing.assert_close(*table)
 
 
 def test_without_a_gpu_the_kernels_are_not_imported() -> None:

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -39,9 +38,6 @@ from torch import Tensor, nn
 
 from qkgcc.core.errors import InputError
 from qkgcc.nets.matching import LocalCorrelation, center_symmetric_antisymmetric, local_correlation
-
-_COMPILER = find_spec("numba") is not None
-"""Whether a CPU can train by compiled loops."""
 
 
 @dataclass(frozen=True)
@@ -144,11 +140,6 @@ def folded_correlation(
     dtype = tokens.dtype if dtype is None else dtype
     if tokens.is_cuda and tokens.dtype == torch.float32:
         result: Tensor = banded_product(u, v, rows, inverse, folded.by_both, split, dtype)
-        return result
-    if tokens.dtype == dtype == torch.float32 and u.requires_grad and _COMPILER:
-        from qkgcc.nets.folding_cpu import BandedProduct
-
-        result = BandedProduct.apply(u, v, rows, inverse, folded.by_both, split)  # type: ignore[no-untyped-call]
         return result
     return plain_banded_product(u, v, rows, inverse, folded.by_both, split, dtype)
 
