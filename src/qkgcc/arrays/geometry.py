@@ -29,7 +29,7 @@ import numpy as np
 from qkgcc.core.checks import check_array, check_indices, check_name, short_repr
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import MARK, write_whole
-from qkgcc.core.textfiles import parse_toml, read_text, table_rows
+from qkgcc.core.tables import parse_toml, read_text, table_rows
 from qkgcc.core.types import Floats
 
 MAX_SOURCE_HEIGHT = 10_000.0

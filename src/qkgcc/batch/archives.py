@@ -2,14 +2,21 @@
 
 Every worker is a process with an estimator of its own. Outputs are written whole or not at all, and a recording that
 fails does not stop the others: after an interrupt, or when the damaged files are mended, a second run does the rest.
+
+A second run leaves out the outputs that are up to date: not empty, not older than their recording, and made with the
+options of this run. What the options were is remembered in the folder (`.qkgcc-csv` or `.qkgcc-json`), with the time
+since when outputs have been made with them.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +24,12 @@ from typing import Any, NamedTuple
 from qkgcc.audio.recording import Recording, open_audio
 from qkgcc.batch.workers import share_tasks
 from qkgcc.core.errors import InputError
-from qkgcc.core.files import display_name, write_whole
+from qkgcc.core.files import check_writable, display_name, is_file, write_whole
 from qkgcc.core.interrupts import StopRequest
+from qkgcc.core.tables import parse_json, read_text, save_text
 from qkgcc.delay.estimator import DelayEstimator
 from qkgcc.delay.result import DelayEstimate, write_delays_csv
+from qkgcc.network.registry import PRETRAINED, pretrained
 
 
 def first_two(recording: Recording) -> Sequence[tuple[int, int]]:
@@ -192,3 +201,83 @@ def _do(
     except Exception as error:
         return Outcome(task, error=f"{name}: {type(error).__name__}: {error}")
     return Outcome(task, recording.duration, len(pairs), warnings=(*warnings, *silent))
+
+
+_NO_INFLUENCE = ("threads",)
+"""Options of an estimator that change no answer."""
+
+
+def options_of(work: Work, **others: Any) -> dict[str, Any]:
+    """What the outputs depend on, but for the recordings, as JSON has it.
+
+    Args:
+        others: what chooses the pairs.
+    """
+    made = {name: value for name, value in work.estimator.items() if name not in _NO_INFLUENCE}
+    method = str(made["method"])
+    file = pretrained(method) if method in PRETRAINED else Path(method)
+    if is_file(file):  # a network of the same name may be another one tomorrow
+        made["network"] = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    made |= {"curve": work.format == "json" and work.curve, "start": work.start, "end": work.end, **others}
+    plain: dict[str, Any] = json.loads(json.dumps(made))  # a band may end at infinity
+    return plain
+
+
+class OutputMemory:
+    """What the outputs of one format in a folder were made with, and since when: the file `.qkgcc-FORMAT` there."""
+
+    def __init__(self, folder: Path, format: str) -> None:
+        self.folder = folder
+        self._path = folder / f".qkgcc-{format}"
+        self._options: dict[str, Any] | None = None
+        self._since = 0.0
+        with suppress(ValueError, TypeError, KeyError):
+            record = parse_json(read_text(self._path), str(self._path))
+            self._options, self._since = dict(record["options"]), float(record["since"])
+
+    @property
+    def exists(self) -> bool:
+        """Whether it is remembered how outputs were made."""
+        return self._options is not None
+
+    def unfinished(self, given: Sequence[Task], options: Mapping[str, Any]) -> list[Task]:
+        """The tasks whose outputs are missing or outdated. Outputs made with other options are an `InputError`."""
+        held = {task for task in given if _is_up_to_date(task, self._since)}
+        if held and self._options is not None and (changed := _changes(self._options, options)):
+            raise InputError(
+                f"{display_name(self.folder)} holds {len(held)} of these outputs made with other options "
+                f"({'; '.join(changed)}): give those, or another folder, or skip none of them, to do all again"
+            )
+        return [task for task in given if task not in held]
+
+    def remember(self, options: Mapping[str, Any], *, skipping: bool) -> None:
+        """Before outputs are made with these options.
+
+        Args:
+            skipping: outputs of which nothing is remembered are taken for made with these options.
+        """
+        now = check_writable(self.folder)
+        if self._options is None or _changes(self._options, options):
+            since = 0.0 if self._options is None and skipping else now
+            save_text(json.dumps({"options": options, "since": since}), self._path)
+
+
+def _is_up_to_date(task: Task, since: float) -> bool:
+    try:
+        output = task.output.stat()
+    except OSError:
+        return False
+    try:
+        recorded = task.source.stat().st_mtime
+    except OSError:
+        recorded = 0.0  # a link to nothing has an output all the same
+    return output.st_size > 0 and output.st_mtime >= max(recorded, since)
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    named = [name for name in names if name != "network"] or names
+    return [
+        "another version of the network" if name == "network" else f"{name} was {before.get(name)}, is {now.get(name)}"
+        for name in named
+    ]

@@ -8,8 +8,7 @@ from typing import Any
 import typer
 from rich.progress import TimeRemainingColumn
 
-from qkgcc.batch import outputs
-from qkgcc.batch.archives import Outcome, Share, Task, Work, run
+from qkgcc.batch.archives import Outcome, OutputMemory, Share, Task, Work, run
 from qkgcc.cli.overwriting import check_replaceable
 from qkgcc.cli.pace import Pace
 from qkgcc.cli.tables import progress_bar, text_column
@@ -35,7 +34,7 @@ def archive(
     """Do it with a bar, say what fails, sum up, also after Ctrl-C or SIGTERM; exit code 1 when something has failed.
 
     Args:
-        options: what the outputs depend on, see `qkgcc.batch.outputs`.
+        options: what the outputs depend on, see `qkgcc.batch.archives`.
     """
     DelayEstimator(**work.estimator)  # options that cannot be are not to be remembered
     left = _prepared(given, folder, work.format, skip_existing, overwrite, options)
@@ -83,20 +82,20 @@ def _prepared(
 ) -> list[Task]:
     """The tasks that are left, in a folder that can be written to: found out before the work, not after it."""
     make_folder(folder)
-    memory = outputs.memory(folder, format)
-    left = outputs.missing(given, memory, options) if skip_existing else given
+    memory = OutputMemory(folder, format)
+    left = memory.unfinished(given, options) if skip_existing else given
     for task in left:
         check_replaceable(task.output, overwrite, _BEGIN[format].match)
     for parent in sorted({task.output.parent for task in left} | {folder}):
         if parent.is_dir():
             check_writable(parent)
-    if skip_existing and len(left) < len(given) and not outputs.is_known(memory):
+    if skip_existing and len(left) < len(given) and not memory.exists:
         typer.echo(
             f"warning: {display_name(folder)} does not say with what options its outputs were made: they are taken for "
             "these options' own",
             err=True,
         )
-    outputs.remember(memory, options, skipping=skip_existing)
+    memory.remember(options, skipping=skip_existing)
     return left
 
 

@@ -13,8 +13,7 @@ from rich.progress import Progress, TaskProgressColumn, TimeRemainingColumn
 
 from qkgcc.audio.pcm import FORMATS
 from qkgcc.audio.recording import Recording, open_audio
-from qkgcc.batch.archives import Work, tasks
-from qkgcc.batch.outputs import options_of
+from qkgcc.batch.archives import Work, options_of, tasks
 from qkgcc.cli.archive import archive
 from qkgcc.cli.live import live
 from qkgcc.cli.options import Band, MaxDelay, Other, Spacing, SpeedOfSound, Temperature, sound_speed, whole_number

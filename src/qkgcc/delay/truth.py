@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.textfiles import excerpt, table_rows, text_lines
+from qkgcc.core.tables import excerpt, table_rows, text_lines
 
 MOMENT = 0.064
 """Seconds between the delays in the column `delays`."""

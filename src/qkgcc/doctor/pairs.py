@@ -8,8 +8,7 @@ import numpy as np
 from qkgcc.doctor.findings import Finding
 from qkgcc.doctor.setup import PLAUSIBLE, Setup
 from qkgcc.doctor.wiring import clear_delays, is_inverted
-from qkgcc.dsp.drift import Drift, measure_drift
-from qkgcc.dsp.long_lags import Excerpt, Line, Track, find_line, track
+from qkgcc.dsp.long_lags import Drift, Excerpt, Line, Track, find_line, measure_drift, track
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,8 +35,7 @@ from array_api_compat import device
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.types import Bools, Floats
-from qkgcc.dsp.namespaces import namespace
-from qkgcc.dsp.peaks import INTERPOLATIONS, find_peak
+from qkgcc.dsp.peaks import INTERPOLATIONS, find_peak, namespace
 
 Array: TypeAlias = Any
 """A NumPy array or a torch tensor."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.textfiles import excerpt, parse_json
+from qkgcc.core.tables import excerpt, parse_json
 
 KEY = "qkgcc"
 """The metadata key under which files of weights hold the card."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.textfiles import excerpt
+from qkgcc.core.tables import excerpt
 from qkgcc.network import windows
 from qkgcc.network.card import LARGEST_NUMBER, Card
 

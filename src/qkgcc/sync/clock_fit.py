@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.core.types import Bools, Floats
-from qkgcc.dsp.drift import measure_drift, modal_slope
-from qkgcc.dsp.long_lags import Line, Track, consensus
+from qkgcc.dsp.long_lags import Line, Track, consensus, measure_drift, modal_slope
 
 AGREE = 2e-4
 """Seconds within which claps have to agree on a line."""

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.interrupts import interrupts_wait
-from qkgcc.core.textfiles import parse_json
+from qkgcc.core.tables import parse_json
 from qkgcc.lab.corpora.sets import SAMPLE_RATE, SPLITS
 from qkgcc.lab.rooms.mixing import BINS
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import write_whole
 from qkgcc.core.interrupts import interrupts_wait
-from qkgcc.core.textfiles import parse_json, read_text
+from qkgcc.core.tables import parse_json, read_text
 from qkgcc.delay.truth import MOMENT
 from qkgcc.lab.scenes.render import Rendered, delay_at
 from qkgcc.lab.scenes.scenes import Scene

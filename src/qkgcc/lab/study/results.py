@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import write_whole
-from qkgcc.core.textfiles import parse_json
+from qkgcc.core.tables import parse_json
 
 SCHEMA = 1
 METRICS = ("rmse", "mae", "acc10cm")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.textfiles import excerpt, parse_toml, read_text
+from qkgcc.core.tables import excerpt, parse_toml, read_text
 
 PRECISIONS = ("float32", "tf32", "bf16")
 SOURCES = ("bank", "synthetic")

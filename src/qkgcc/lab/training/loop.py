@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import make_folder, write_whole
-from qkgcc.core.textfiles import parse_json, read_text
+from qkgcc.core.tables import parse_json, read_text
 from qkgcc.delay import metrics
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.provenance import commit

@@ -14,8 +14,8 @@ from safetensors.numpy import save
 
 from qkgcc import DelayEstimator, InputError, open_audio
 from qkgcc.arrays import Geometry, array, read_geometry
-from qkgcc.core import textfiles
-from qkgcc.core.textfiles import parse_json, parse_toml, read_text
+from qkgcc.core import tables
+from qkgcc.core.tables import parse_json, parse_toml, read_text
 from qkgcc.delay.truth import Truth
 from qkgcc.lab.training import config as configs
 from qkgcc.network import files
@@ -123,7 +123,7 @@ class TestPipesAndDevices:
 
 
 def test_a_table_has_a_largest_number_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(textfiles, "MOST_ROWS", 3)
+    monkeypatch.setattr(tables, "MOST_ROWS", 3)
     path = tmp_path / "truth.csv"
     path.write_text("file,delay_samples\na,1\nb,1\nc,1\n")
     assert len(Truth.read(path).parts) == 3
