@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +11,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import qkgcc.arrays
+import qkgcc.tracks
 from qkgcc import open_audio, plots
 from qkgcc.arrays import DirectionEstimator, Geometry, array, evidence, read_geometry
 from qkgcc.arrays.evidence import ArrayFrames
@@ -221,3 +225,21 @@ def test_many_pairs_are_answered_a_few_frames_at_a_time(monkeypatch: pytest.Monk
     assert len(frames[1]) > 3 * len(frames[0])
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["Geometry", "array", "read_geometry"])
+def test_a_geometry_loads_nothing_that_it_does_not_need(name: str) -> None:
+    script = f"import sys; from qkgcc.arrays import {name}; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.split())
+    assert not loaded & {"scipy", "torch", "matplotlib", "typer", "soundfile", "qkgcc.arrays.evidence"}
+    folders = ("audio", "cli", "delay", "doctor", "dsp", "lab", "live", "nets", "network", "pairs", "plots", "tracks")
+    assert not loaded & {f"qkgcc.{folder}" for folder in folders}
+
+
+def test_all_public_names_of_arrays_and_tracks_can_be_imported() -> None:
+    for package in (qkgcc.arrays, qkgcc.tracks):
+        assert set(package.__all__) <= set(dir(package))
+        assert all(getattr(package, name) is not None for name in package.__all__)
+        with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+            package.nonsense  # noqa: B018

@@ -8,6 +8,8 @@ True
 
 from importlib import import_module
 
+from qkgcc.core.lazy import lazy_names
+
 TYPE_CHECKING = False  # as type checkers know it: importing `typing` takes time in which Ctrl-C is a traceback
 if TYPE_CHECKING:
     from typing import Any
@@ -35,32 +37,27 @@ __all__ = [
     "samples",
 ]
 
-_MODULES = {
-    "METHODS": "network.registry",
-    "DelayEstimate": "delay.result",
-    "DelayEstimator": "delay.estimator",
-    "DelayStream": "delay.stream",
-    "DelaySummary": "delay.result",
-    "InputError": "core.errors",
-    "MissingExtraError": "core.errors",
-    "Recording": "audio.recording",
-    "open_audio": "audio.recording",
-}
+_load, _names = lazy_names(
+    globals(),
+    {
+        "METHODS": "qkgcc.network.registry",
+        "DelayEstimate": "qkgcc.delay.result",
+        "DelayEstimator": "qkgcc.delay.estimator",
+        "DelayStream": "qkgcc.delay.stream",
+        "DelaySummary": "qkgcc.delay.result",
+        "InputError": "qkgcc.core.errors",
+        "MissingExtraError": "qkgcc.core.errors",
+        "Recording": "qkgcc.audio.recording",
+        "open_audio": "qkgcc.audio.recording",
+        "samples": "qkgcc.samples",
+    },
+)
 
 
 def __getattr__(name: str) -> "Any":
     """Names are imported when they are asked for: the command line has to catch Ctrl-C before NumPy is imported."""
-    if name in _MODULES:
-        value = getattr(import_module(f"qkgcc.{_MODULES[name]}"), name)
-    elif name == "samples":
-        value = import_module("qkgcc.samples")
-    elif name == "__version__":
-        value = import_module("importlib.metadata").version("qkgcc")
-    else:
-        raise AttributeError(f"module 'qkgcc' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    return import_module("importlib.metadata").version("qkgcc") if name == "__version__" else _load(name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return [*_names(), "__version__"]
