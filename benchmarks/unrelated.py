@@ -21,7 +21,7 @@ from benchmarks.timing import machine, write
 from qkgcc.arrays import array
 from qkgcc.audio.recording import open_audio
 from qkgcc.doctor import diagnose
-from qkgcc.doctor.unrelated import ENOUGH, SHARED
+from qkgcc.doctor.pairs import SHARED_SOUND
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.scenes.render import render
 from qkgcc.lab.scenes.scenes import Scene, Source
@@ -106,8 +106,9 @@ def main() -> None:
             )
     notes = [
         f"{arguments.rooms} of each: a talker in noise 0 to 6 dB below the voice, T60 0.6 to 1 s, microphones 0.3 to "
-        f"3 m apart. From {ENOUGH:g} s of sound on, channels are called unrelated whose phases agree by less than "
-        f"{SHARED:g} standard deviations more than by chance; of shorter ones, it is said that it is not known.",
+        f"3 m apart. From {SHARED_SOUND.enough:g} s of sound on, channels are called unrelated whose phases agree by "
+        f"less than {SHARED_SOUND.shared:g} standard deviations more than by chance; of shorter ones, it is said that "
+        "it is not known.",
     ]
     command = f"python -m benchmarks.unrelated --bank banks/{arguments.bank.name}"
     formats = dict.fromkeys(("called unrelated, %", "some channels, %", "not known, %"), ".1f")

@@ -27,7 +27,7 @@ from qkgcc.audio.frames import cut_frames
 from qkgcc.audio.recording import open_audio
 from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.doctor import diagnose
-from qkgcc.doctor.order import misfit
+from qkgcc.doctor.arrays import misfit
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.frozen.array_benchmark import ArrayBenchmark, recorded
 from qkgcc.lab.scenes.array_scenes import (

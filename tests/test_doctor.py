@@ -19,7 +19,7 @@ from qkgcc.arrays import array as named_array
 from qkgcc.audio.recording import open_audio
 from qkgcc.cli import app
 from qkgcc.core.errors import InputError
-from qkgcc.doctor import CODES, Diagnosis, diagnose, survey
+from qkgcc.doctor import CODES, Diagnosis, channels, diagnose
 
 RESPEAKER = Geometry(0.02285 * np.array([[1, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]]))
 
@@ -625,7 +625,7 @@ def test_every_finding_has_a_code_numbers_and_advice(sources: dict[str, Array]) 
 def test_only_the_most_active_part_of_a_long_recording_is_studied(
     talkers: Array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(survey, "LONGEST", 5.0)
+    monkeypatch.setattr(channels, "MAX_EXCERPT", 5.0)
     rng = np.random.default_rng(9)
     x = np.concatenate([1e-3 * rng.standard_normal((2, 12 * RATE)), talkers[:, : 5 * RATE]], axis=1)
     x = np.concatenate([x, 1e-3 * rng.standard_normal((2, 12 * RATE))], axis=1)

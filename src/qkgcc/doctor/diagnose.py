@@ -1,5 +1,6 @@
-"""All checks of a recording, one after the other, each only where the ones before it left something to check."""
+"""All checks of a recording, each of the channels without the faults that would mislead it."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,35 +11,14 @@ from qkgcc.arrays.evidence import check_microphones
 from qkgcc.audio.recording import TWO_FILES, Recording, as_recording, check_rate
 from qkgcc.core.checks import check_choice, check_spacing, check_speed
 from qkgcc.core.errors import InputError
-from qkgcc.core.types import SPEED_OF_SOUND, Floats
+from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.delay.estimator import DEFAULT_FRAME
-from qkgcc.doctor.clipping import clipped_share, clipping
-from qkgcc.doctor.copies import identical_channels
-from qkgcc.doctor.exchange import measure_exchange
-from qkgcc.doctor.findings import CODES, Diagnosis, Finding
-from qkgcc.doctor.gain import band_levels, gain_mismatch
-from qkgcc.doctor.hum import hum, measure_hum
-from qkgcc.doctor.levels import active_level, dc_offsets, dead_channels, low_levels
-from qkgcc.doctor.order import WIDE, measure_order
-from qkgcc.doctor.pairs import in_step, offset_and_drift, study_pairs
-from qkgcc.doctor.setup import Setup
-from qkgcc.doctor.size import measure_waves, mirrored, wrong_size
-from qkgcc.doctor.survey import decibels, excerpt, survey
-from qkgcc.doctor.unrelated import unrelated_channels
-from qkgcc.doctor.wiring import (
-    check_wiring,
-    clear_delays,
-    exchanged,
-    inverted_polarity,
-    miswired,
-    outside_spacing,
-    surplus,
-    wrong_order,
-    wrong_side,
-)
+from qkgcc.doctor import arrays, channels, pairs
+from qkgcc.doctor.findings import CODES, Diagnosis, Finding, Setup
+from qkgcc.doctor.pairs import BandLevels, Pairs
 from qkgcc.dsp.long_lags import Excerpt
 
-NOT_CHECKED = (
+ORDER_NOT_CHECKED = (
     "Order of the microphones not checked: too few clear delays. Let one person talk near to them, from several places."
 )
 
@@ -73,39 +53,49 @@ def diagnose(
     ['rate-mismatch']
     """
     recording = as_recording(recording)
-    setup = _checked(recording, spacing, expect, geometry, speed_of_sound)
-    findings = _rate_mismatch(recording, rate) + _too_short(recording)
-
-    seen = survey(recording)
-    dead, found = dead_channels(seen)
-    findings += found
-    live = [channel for channel in range(len(recording.channels)) if channel not in dead]
-    clipped = clipped_share(recording, seen)
+    setup = _checked_setup(recording, spacing, expect, geometry, speed_of_sound)
+    findings = [*_find_rate_mismatch(recording, rate), *_find_too_short(recording)]
     notes: list[str] = []
+
+    levels = channels.survey(recording)
+    dead = list(channels.find_dead_channels(levels))
+    findings += dead
+    live = _without(range(len(recording.channels)), dead)
+    clipped = channels.clipped_share(recording, levels)
     measured: dict[str, Any] = {
-        "level_dbfs": _rounded(decibels(seen.rms**2), 1),
-        "dc_offset": _rounded(seen.offset, 5),
-        "peak": _rounded(np.maximum(seen.highest, -seen.lowest), 4),
+        "level_dbfs": _rounded(channels.decibels(levels.rms**2), 1),
+        "dc_offset": _rounded(levels.offset, 5),
+        "peak": _rounded(levels.peak, 4),
         "clipped_share": _rounded(clipped, 5),
     }
     if live:
-        active = active_level(seen, live)
+        active = levels.active_level(live)
+        part = channels.excerpt(recording, levels, live)
+        hum = channels.measure_hum(part)
         measured["active_level_dbfs"] = _rounded(active, 1)
-        findings += low_levels(seen, live) + clipping(clipped, seen, live) + dc_offsets(seen, live)
-        part = excerpt(recording, seen, live)
         measured["studied"] = {"start": round(part.start, 3), "seconds": round(part.seconds, 3), "rate": part.rate}
-        lines = measure_hum(part)
-        findings += hum(lines, active, live)
-        distinct, found = identical_channels(part, live)
-        findings += found
-        long_enough = recording.duration >= DEFAULT_FRAME
-        related, found = unrelated_channels(part, distinct, setup) if long_enough else ([], [])
-        findings += found
-        if lines is not None:
-            measured["hum_dbfs"] = [round(float(level), 1) if level > -190 else None for level in lines.level]
-        more, notes, details = _pair_checks(recording, part, related, setup, expect)
-        findings += more
-        measured |= details
+        if hum is not None:
+            measured["hum_dbfs"] = [round(float(level), 1) if level > -190 else None for level in hum.level]
+        findings += channels.find_low_levels(levels, live)
+        findings += channels.find_clipping(clipped, levels, live)
+        findings += channels.find_dc_offsets(levels, live)
+        findings += channels.find_hum(hum, active, live)
+        copies = list(pairs.find_copies(part, live))
+        findings += copies
+        distinct = [channel for channel in live if not any(channel in copy.channels[1:] for copy in copies)]
+        if recording.duration >= DEFAULT_FRAME:
+            unrelated = list(pairs.find_unrelated_channels(part, distinct, setup))
+            findings += unrelated
+            related = _without(distinct, unrelated)
+            delays = pairs.measure_pairs(part, related, setup)
+            if delays is not None:
+                bands = pairs.measure_band_levels(part, related)
+                findings += pairs.find_gain_mismatch(bands, related, delays)
+                findings += pairs.find_inverted_polarity(delays)
+                findings += pairs.find_offset_and_drift(delays, setup, recording.sample_rate, part.start)
+                more, notes = _check_positions(delays, part, setup, expect, recording.sample_rate)
+                findings += more
+                measured["pairs"] = _measured_pairs(delays, bands)
     findings.sort(key=lambda finding: (CODES.index(finding.code), finding.channels))
     return Diagnosis(
         source=recording.name,
@@ -118,115 +108,93 @@ def diagnose(
     )
 
 
-def _pair_checks(
-    recording: Recording, part: Excerpt, distinct: list[int], setup: Setup, expect: str | None
-) -> tuple[list[Finding], list[str], dict[str, Any]]:
-    """Findings, notes, and what was measured."""
-    pairs = study_pairs(part, distinct, setup)
-    if pairs is None:
-        return [], [], {}
-    rate = recording.sample_rate
-    levels = band_levels(part, distinct)
-    middles = {pair: _middle(clear_delays(followed, pairs.column(*pair))) for pair, followed in pairs.tracks.items()}
-    findings = gain_mismatch(
-        levels, distinct, {pair: -middle for pair, middle in middles.items() if middle is not None}
-    )
-    findings += inverted_polarity(pairs.inverted, pairs.reference)
-    findings += offset_and_drift(pairs, setup, rate, part.start)
-    together = in_step(pairs, setup)
-    good = {
-        pair: (followed, pairs.column(*pair))
-        for pair, followed in pairs.tracks.items()
-        if pair[0] in together and pair[1] in together
-    }
-    placed: list[Finding] = []
+def _check_positions(
+    delays: Pairs, part: Excerpt, setup: Setup, expect: str | None, rate: int
+) -> tuple[list[Finding], list[str]]:
+    """Spacing, side and geometry, by the channels with one clock: findings, and notes on what was not checked."""
+    together = delays.synchronous_channels(setup)
+    findings: list[Finding] = []
+    misplaced: list[Finding] = []
     notes: list[str] = []
     waves = None
-    otherwise = check_wiring(part, together, setup)
-    inverted = any(pairs.inverted.values())
-    if otherwise is not None and otherwise.inverted and not inverted:
-        findings += miswired(otherwise)
-        inverted = True
-    if setup.geometry is not None and not inverted:
-        tracks = {pair: pairs.tracks[pair] for pair in good}
-        order = measure_order(tracks, together, setup.geometry, setup.speed_of_sound)
-        waves = measure_waves(tracks, together, setup.geometry, setup.speed_of_sound)
-        placed = wrong_order(order, rate) or wrong_size(waves, order, together, rate)
+    inverted = any(delays.inverted.values())
+    wiring = None if inverted else arrays.measure_wiring(part, together, setup)
+    if wiring is not None and wiring.inverted:
+        findings += arrays.find_miswiring(wiring)
+    elif setup.geometry is not None and not inverted:
+        times = arrays.arrival_times(delays.tracks, together)
+        order = arrays.measure_order(times, together, setup.geometry, setup.speed_of_sound)
+        waves = arrays.measure_plane_waves(times, together, setup.geometry, setup.speed_of_sound)
+        misplaced += arrays.find_wrong_order(order, rate)
+        misplaced += arrays.find_wrong_size(waves, order, together, rate)
         if order is None and len(together) >= 3:
-            exchange = None
-            if setup.geometry.aperture > WIDE:
-                exchange = measure_exchange(part, together, setup.geometry.microphones[together], setup.speed_of_sound)
-            placed = exchanged(exchange)
-            if otherwise is None and (exchange is None or not exchange.checked):
-                notes.append(NOT_CHECKED)
-        placed = placed or miswired(otherwise)
-        findings += placed
-    if not placed:  # a wrong order or size of itself puts delays outside the spacings
-        findings += outside_spacing(good, setup, rate)
+            exchange = arrays.measure_exchange(part, together, setup.geometry, setup.speed_of_sound)
+            misplaced += arrays.find_exchange(exchange)
+            if wiring is None and (exchange is None or not exchange.decisive):
+                notes.append(ORDER_NOT_CHECKED)
+        misplaced = misplaced or list(arrays.find_miswiring(wiring))
+    if misplaced:  # a wrong order or size also puts delays outside the spacings and sources on the wrong side
+        return findings + misplaced, notes
+    findings += pairs.find_outside_spacing(delays, together, setup, rate)
     if expect is not None and setup.geometry is not None:
-        findings += [] if placed else mirrored(waves, expect)
-    elif expect is not None and (0, 1) in good:
-        findings += wrong_side(*good[0, 1], expect, rate)
-    measured = []
-    for pair, followed in pairs.tracks.items():
-        middle = middles[pair]
-        drift = pairs.drifts.get(pair[1]) if pair[0] == pairs.reference else None
-        measured.append(
+        findings += arrays.find_mirror_image(waves, expect)
+    elif expect is not None and {0, 1} <= set(together):
+        findings += pairs.find_wrong_side(delays.clear_delays((0, 1)), expect, rate)
+    return findings, notes
+
+
+def _measured_pairs(delays: Pairs, bands: BandLevels | None) -> list[dict[str, Any]]:
+    """What was measured of each pair, as it stands in JSON."""
+    rows = []
+    for pair, track in delays.tracks.items():
+        first, second = pair
+        median = delays.median_delay(pair)
+        drift = delays.drifts.get(second) if first == delays.reference else None
+        level = None if bands is None else float(np.median(bands.level[:, first] - bands.level[:, second]))
+        rows.append(
             {
                 "channels": list(pair),
-                "delay_seconds": None if middle is None else round(middle, 9),
-                "clear_share": round(float(followed.clear[:, pairs.column(*pair)].mean()), 3),
-                "upright_surplus": round(float(surplus(followed)[0]), 3),
-                "drift_ppm": None if drift is None or not drift.steady else round(1e6 * drift.line.slope, 2),
-                "level_difference_db": None
-                if levels is None
-                else round(float(np.median(levels.level[:, pair[0]] - levels.level[:, pair[1]])), 1),
+                "delay_seconds": None if median is None else round(median, 9),
+                "clear_share": round(float(track.clear[:, delays.column(*pair)].mean()), 3),
+                "upright_surplus": round(float(pairs.upright_surplus(track)[0]), 3),
+                "drift_ppm": round(1e6 * drift.line.slope, 2) if drift is not None and drift.steady else None,
+                "level_difference_db": None if level is None else round(level, 1),
             }
         )
-    return findings, notes, {"pairs": measured}
+    return rows
 
 
-def _middle(delays: Floats | None) -> float | None:
-    return None if delays is None else float(np.median(delays))
-
-
-def _rate_mismatch(recording: Recording, rate: int | None) -> list[Finding]:
-    if rate is None or check_rate(rate) == recording.sample_rate:
-        return []
-    return [
-        Finding(
+def _find_rate_mismatch(recording: Recording, rate: int | None) -> Iterator[Finding]:
+    if rate is not None and check_rate(rate) != recording.sample_rate:
+        factor = max(rate, recording.sample_rate) / min(rate, recording.sample_rate)
+        yield Finding(
             "rate-mismatch",
             tuple(range(len(recording.channels))),
             f"The file says {recording.sample_rate} Hz, not {rate} Hz: times would be wrong by a factor of "
-            f"{max(rate, recording.sample_rate) / min(rate, recording.sample_rate):.3g}.",
+            f"{factor:.3g}.",
             "Find out which of them is true: resample the recording, or correct its header or the expectation.",
         )
-    ]
 
 
-def _too_short(recording: Recording) -> list[Finding]:
-    if recording.duration >= DEFAULT_FRAME:
-        return []
-    return [
-        Finding(
+def _find_too_short(recording: Recording) -> Iterator[Finding]:
+    if recording.duration < DEFAULT_FRAME:
+        yield Finding(
             "too-short",
             tuple(range(len(recording.channels))),
             f"The recording lasts {1000 * recording.duration:.0f} ms: a delay is estimated from "
             f"{1000 * DEFAULT_FRAME:.0f} ms or more.",
             "Record a few seconds.",
         )
-    ]
 
 
-def _checked(
+def _checked_setup(
     recording: Recording,
     spacing: float | None,
     expect: str | None,
     geometry: Geometry | str | Path | None,
     speed_of_sound: float,
 ) -> Setup:
-    count = len(recording.channels)
-    if count < 2:
+    if len(recording.channels) < 2:
         raise InputError(f"{recording.name} has 1 channel; delays need 2 or more ({TWO_FILES})")
     spacing = None if spacing is None else check_spacing(spacing)
     speed_of_sound = check_speed(speed_of_sound)
@@ -238,5 +206,10 @@ def _checked(
     return Setup(spacing, geometry, speed_of_sound)
 
 
-def _rounded(values: Any, digits: int) -> list[float]:
+def _without(channels: Iterable[int], findings: list[Finding]) -> list[int]:
+    """The channels that no finding is about."""
+    return [channel for channel in channels if not any(channel in finding.channels for finding in findings)]
+
+
+def _rounded(values: Iterable[float], digits: int) -> list[float]:
     return [round(float(value), digits) for value in values]
