@@ -151,10 +151,8 @@ def by_torch(name: str) -> TorchModel:
 def accuracy(name: str) -> float:
     """Percent of `paper-test` within 10 cm, as stored; `ACCURACY` says of what."""
     if name in PRETRAINED or name == "phat":
-        return general.accuracy(
-            results.read(ROOT / "results" / "general.json")["rows"], name, "paper-test", "right10cm"
-        )
-    row = results.find(results.read(ROOT / "results" / "table1.json"), "paper-test", name)
+        return general.accuracy(general.read(ROOT / "results"), name, "paper-test", "right10cm")
+    row = results.find(results.read_rows(ROOT / "results", "table1"), "paper-test", name)
     return float(row["mean"]["acc10cm"])
 
 

@@ -74,6 +74,11 @@ def test_a_figure_typed_by_hand_is_found_out(tmp_path: Path) -> None:
         results.read(path)
 
 
+def test_results_take_little_room_in_the_repository() -> None:
+    sizes = {path.name: path.stat().st_size for path in (ROOT / "results").iterdir()}
+    assert max(sizes.values()) < 1_000_000, sizes
+
+
 def test_the_paired_interval_covers_the_difference_of_utterances() -> None:
     rng = np.random.default_rng(0)
     hard = rng.normal(60, 20, 216)  # utterances differ far more than methods
@@ -102,27 +107,27 @@ def test_every_row_has_its_training_and_the_papers_figures() -> None:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> reproduce.ReproductionRun:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> results.ReproductionRun:
     """A run whose benchmark is twelve frames: everything but the scoring is real."""
     calls: list[str] = []
     rng = np.random.default_rng(0)
     frames = rng.integers(-2000, 2000, (12, 2, 2048)).astype(np.int16)
 
-    def score(delays_of: reproduce.Delays, name: str, seed: int | None, run: reproduce.ReproductionRun) -> dict:
+    def score(delays_of: reproduce.Delays, name: str, seed: int | None, run: results.ReproductionRun) -> dict:
         calls.append(f"{name}:{seed}")
         error = float(np.abs(delays_of(frames)).mean())
         scores = {"seed": seed, "rmse": error, "mae": error, "acc10cm": 50.0, "cells": [], "seconds": 1.0}
         return scores | {"engine": "cpu", "device": "x"}
 
     monkeypatch.setattr(reproduce, "_score", score)
-    made = reproduce.ReproductionRun(
+    made = results.ReproductionRun(
         results=tmp_path / "results", checkpoints=tmp_path / "kept", runs=tmp_path / "runs", say=lambda text: None
     )
     made.calls = calls
     return made
 
 
-def keep_fresh(run: reproduce.ReproductionRun, method: str, seed: int) -> Path:
+def keep_fresh(run: results.ReproductionRun, method: str, seed: int) -> Path:
     """A network with fresh weights among the kept checkpoints."""
     config = configs.load(method)
     model = checkpoint.build(config.architecture, config.options)
@@ -144,13 +149,13 @@ def keep_fresh(run: reproduce.ReproductionRun, method: str, seed: int) -> Path:
     return reproduce.keep_checkpoint(folder / "best.safetensors", f"{method}-{seed}", run.checkpoints, 1.0)
 
 
-def test_a_table_grows_row_by_row_and_keeps_what_is_there(run: reproduce.ReproductionRun) -> None:
+def test_a_table_grows_row_by_row_and_keeps_what_is_there(run: results.ReproductionRun) -> None:
     table = catalog.table("table1")
     keep_fresh(run, "qkgcc", 0)
     run.from_checkpoints = True
     reproduce.fill(table, run)
     assert run.calls == ["paper-test:None", "paper-test:0"]
-    lines = report.rows_of(table, results.read(run.results / "table1.json")["rows"])
+    lines = report.rows_of(table, results.read_rows(run.results, "table1"))
     cells = {line[0]: line for line in lines}
     assert cells["NGCC-PHAT"][4:7] == ["-"] * 3
     assert cells["QK-GCC"][2] == "322,291"
@@ -168,21 +173,21 @@ def test_a_table_grows_row_by_row_and_keeps_what_is_there(run: reproduce.Reprodu
     run.seeds = [1]
     reproduce.fill(table, run)
     assert run.calls[2:] == ["paper-test:1"]
-    found = results.find(results.read(run.results / "table1.json"), "paper-test", "qkgcc")
+    found = results.find(results.read_rows(run.results, "table1"), "paper-test", "qkgcc")
     assert [one["seed"] for one in found["seeds"]] == [0, 1]
 
 
-def test_tables_share_what_they_have_in_common(run: reproduce.ReproductionRun) -> None:
+def test_tables_share_what_they_have_in_common(run: results.ReproductionRun) -> None:
     keep_fresh(run, "qkgcc", 0)
     run.methods, run.seeds = ["qkgcc"], [0]
     reproduce.fill(catalog.table("table1"), run)
     reproduce.fill(catalog.table("table3"), run)
     assert run.calls == ["paper-test:0"]
-    copied = results.find(results.read(run.results / "table3.json"), "paper-test", "qkgcc")
+    copied = results.find(results.read_rows(run.results, "table3"), "paper-test", "qkgcc")
     assert copied["params"] == 322_291
 
 
-def test_a_missing_bank_and_unknown_choices_are_one_sentence(run: reproduce.ReproductionRun) -> None:
+def test_a_missing_bank_and_unknown_choices_are_one_sentence(run: results.ReproductionRun) -> None:
     run.methods, run.seeds = ["qkgcc"], [1]
     with pytest.raises(InputError, match="needs the bank of test-clean: give it, or evaluate the kept"):
         reproduce.fill(catalog.table("table1"), run)
@@ -206,7 +211,7 @@ def test_a_missing_bank_and_unknown_choices_are_one_sentence(run: reproduce.Repr
     ],
 )
 def test_a_checkpoint_of_another_training_is_refused(
-    run: reproduce.ReproductionRun, field: str, value: object, monkeypatch: pytest.MonkeyPatch
+    run: results.ReproductionRun, field: str, value: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = keep_fresh(run, "qkgcc", 0)
     _, card = checkpoint.load(path)
@@ -219,14 +224,14 @@ def test_a_checkpoint_of_another_training_is_refused(
         reproduce.check_card(path, wrong, "qkgcc", 0, bank)
 
 
-def test_a_checkpoint_of_another_network_in_the_place_of_one_is_named(run: reproduce.ReproductionRun) -> None:
+def test_a_checkpoint_of_another_network_in_the_place_of_one_is_named(run: results.ReproductionRun) -> None:
     keep_fresh(run, "transformer", 0).replace(run.checkpoints / "qkgcc-0.safetensors")
     run.methods, run.seeds = ["qkgcc"], [0]
     with pytest.raises(InputError, match=r"qkgcc-0\.safetensors is not qkgcc-0: its name is 'transformer-0'"):
         reproduce.fill(catalog.table("table1"), run)
 
 
-def test_a_damaged_checkpoint_is_named(run: reproduce.ReproductionRun) -> None:
+def test_a_damaged_checkpoint_is_named(run: results.ReproductionRun) -> None:
     path = keep_fresh(run, "qkgcc", 0)
     path.write_bytes(path.read_bytes()[:-1000])
     run.methods, run.seeds = ["qkgcc"], [0]
@@ -235,7 +240,7 @@ def test_a_damaged_checkpoint_is_named(run: reproduce.ReproductionRun) -> None:
 
 
 def test_a_training_that_is_interrupted_ends_everything(
-    run: reproduce.ReproductionRun, monkeypatch: pytest.MonkeyPatch
+    run: results.ReproductionRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[str] = []
 
@@ -259,14 +264,14 @@ def test_a_training_that_is_interrupted_ends_everything(
     assert begun == ["qkgcc-0"]
 
 
-def test_what_has_no_checkpoint_is_said(run: reproduce.ReproductionRun) -> None:
+def test_what_has_no_checkpoint_is_said(run: results.ReproductionRun) -> None:
     said: list[str] = []
     run.methods, run.seeds, run.from_checkpoints, run.say = ["qkgcc"], [2], True, said.append
     reproduce.fill(catalog.table("table1"), run)
     assert said == [f"there is no checkpoint qkgcc-2.safetensors in {run.checkpoints} or {run.runs}"]
 
 
-def test_figures_of_other_weights_are_computed_again(run: reproduce.ReproductionRun) -> None:
+def test_figures_of_other_weights_are_computed_again(run: results.ReproductionRun) -> None:
     run.methods, run.seeds = ["qkgcc"], [0]
     keep_fresh(run, "qkgcc", 0)
     reproduce.fill(catalog.table("table1"), run)
@@ -278,7 +283,7 @@ def test_figures_of_other_weights_are_computed_again(run: reproduce.Reproduction
     assert run.calls == ["paper-test:0", "paper-test:0"]
 
 
-def test_half_precision_is_compared_with_what_was_trained(run: reproduce.ReproductionRun) -> None:
+def test_half_precision_is_compared_with_what_was_trained(run: results.ReproductionRun) -> None:
     torch.manual_seed(0)  # whatever tests ran before
     path = keep_fresh(run, "qkgcc", 0)
     model, card = checkpoint.load(path)
@@ -290,7 +295,7 @@ def test_half_precision_is_compared_with_what_was_trained(run: reproduce.Reprodu
 
 
 def test_a_benchmark_that_is_not_rendered_asks_for_its_bank(tmp_path: Path) -> None:
-    run = reproduce.ReproductionRun(results=tmp_path, engine="cpu", cache=tmp_path, say=lambda text: None)
+    run = results.ReproductionRun(results=tmp_path, engine="cpu", cache=tmp_path, say=lambda text: None)
     run.methods = ["gcc-phat"]
     with pytest.raises(InputError, match="paper-noise is not rendered yet: give the bank of noise"):
         reproduce.fill(catalog.table("table2"), run)
@@ -339,7 +344,7 @@ def _seeds(content: dict[str, Any]) -> list[dict[str, Any]]:
 def test_drawn_figures_are_those_of_the_tables_and_the_checkpoints() -> None:
     table1, fig2 = (results.read(ROOT / "results" / f"{name}.json") for name in ("table1", "fig2"))
     for line in fig2["rows"]:
-        expected = report.curve(results.find(table1, "paper-test", line["method"]), line["axis"])
+        expected = report.curve(results.find(table1["rows"], "paper-test", line["method"]), line["axis"])
         assert (line["at"], line["mean"]) == (list(expected), list(expected.values()))
     assert len(fig2["rows"]) == 2 * len(catalog.table("table1").methods)
     fig3 = results.read(ROOT / "results" / "fig3.json")
@@ -410,14 +415,14 @@ def test_a_kept_checkpoint_beats_gcc_phat_on_a_slice_of_the_benchmark(
 
 
 def test_figures_1_and_2_are_drawn(tmp_path: Path) -> None:
-    run = reproduce.ReproductionRun(results=tmp_path / "results")
+    run = results.ReproductionRun(results=tmp_path / "results")
     shutil.copytree(ROOT / "results", run.results)
     for name in ("fig1", "fig2"):
         png, svg = figures.draw(name, run, tmp_path)
         assert png.stat().st_size > 10_000
         assert "<svg" in svg.read_text()
     with pytest.raises(InputError, match="reproduce table1 makes it"):
-        figures.draw("fig2", reproduce.ReproductionRun(results=tmp_path), tmp_path)
+        figures.draw("fig2", results.ReproductionRun(results=tmp_path), tmp_path)
 
 
 def test_figure_3_measures_what_it_says() -> None:
@@ -451,8 +456,8 @@ def test_figure_3_of_other_numbers_is_not_drawn(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "results", tmp_path / "results")
     path = tmp_path / "results" / "fig3.json"
     text = path.read_text()
-    path.write_text(text.replace('"pearson": 0.', '"pearson": 0.9'))
-    run = reproduce.ReproductionRun(results=tmp_path / "results", checkpoints=ROOT / "checkpoints")
+    path.write_text(text.replace('"pearson":0.', '"pearson":0.9'))
+    run = results.ReproductionRun(results=tmp_path / "results", checkpoints=ROOT / "checkpoints")
     with pytest.raises(InputError, match="was changed by hand"):
         figures.draw("fig3", run, tmp_path)
     path.write_text(text)
@@ -469,11 +474,11 @@ def test_the_command_renders_scores_and_writes(corpora: Path, tmp_path: Path) ->
     assert done.returncode == 2
     assert "paper-noise is not rendered yet: give the bank of noise" in done.stderr
     table = dataclasses.replace(catalog.table("table2"), benchmarks=("paper-music",))
-    run = reproduce.ReproductionRun(
+    run = results.ReproductionRun(
         results=tmp_path / "results", banks=[bank], engine="cpu", cache=tmp_path / "cache", methods=["gcc-phat"]
     )
     rows = reproduce.fill(table, run)
-    (one,) = results.find({"rows": rows}, "paper-music", "gcc-phat")["seeds"]
+    (one,) = results.find(rows, "paper-music", "gcc-phat")["seeds"]
     assert 45 < one["acc10cm"] < 60
     assert len(one["cells"]) == 30
     assert len(one["by_source"]["snr"]["0"]) == 28

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,6 @@ from qkgcc.lab.study import (
     framesets,
     general,
     general_report,
-    reproduce,
     results,
     shipping,
 )
@@ -93,17 +92,21 @@ class TestGeneral:
         methods = general.candidates([path])
         rows = {m.name: general.measure(m, cell) for m in methods}
         assert set(rows) == {"gcc-phat", "cc", "phat", "phat-beta", "scot", "tiny", "tiny-coarse"}
-        json.dumps(list(rows.values()))
+        stored = general.set_row([[row] for row in rows.values()])
+        json.dumps(stored)
+        for row, again in zip(rows.values(), general.scores_of_row(stored), strict=True):
+            for field in fields(row):
+                np.testing.assert_equal(getattr(again, field.name), getattr(row, field.name))
         found = general.estimate(methods[-2].limited, cell.frames)
         right = np.abs(found.delays - cell.frames.delays) <= 1
         row = rows["tiny"]
-        np.testing.assert_array_equal(general.unpacked(row["right62us"], row["n"]), right)
+        np.testing.assert_array_equal(row.right62us, right)
         assert general.accuracy([row], "tiny", "noise") == pytest.approx(100 * right.mean())
-        assert row["groups"] == [4] * 100
-        stated = np.frombuffer(bytes.fromhex(row["confidence"]), dtype=np.uint8) / 100
-        np.testing.assert_allclose(stated, found.confidence, atol=0.0051)
-        assert rows["gcc-phat"]["confidence"] is None
-        assert rows["tiny-coarse"]["confidence"] is None
+        assert row.groups == [4] * 100
+        assert row.confidence is not None
+        np.testing.assert_allclose(row.confidence, found.confidence, atol=0.0051)
+        assert rows["gcc-phat"].confidence is None
+        assert rows["tiny-coarse"].confidence is None
         mean, low, high = general.difference(row, rows["gcc-phat"], "right62us")
         assert low <= mean <= high
         assert general.difference(row, row, "right62us") == (0, 0, 0)
@@ -118,18 +121,19 @@ class TestGeneral:
         assert high - low == pytest.approx(2 * 1.96 * scenes.std() / 10, rel=0.15)
 
     def test_a_table_grows_and_follows_the_weights(self, corpora: Path, tmp_path: Path) -> None:
-        path = tmp_path / "general.json"
         methods = general.candidates([])
         said: list[str] = []
-        common = {"engine": "cpu", "data": corpora, "say": said.append}
-        general.fill(path, methods[:1], ["respeaker"], **common)  # type: ignore[arg-type]
-        rows = general.fill(path, methods, ["respeaker"], **common)  # type: ignore[arg-type]
-        assert [row["method"] for row in rows] == ["gcc-phat", "cc", "phat", "phat-beta", "scot"]
+        run = results.ReproductionRun(results=tmp_path, engine="cpu", data=corpora, say=said.append)
+        general.fill(run, methods[:1], ["respeaker"])
+        rows = general.fill(run, methods, ["respeaker"])
+        assert [row.method for row in rows] == ["gcc-phat", "cc", "phat", "phat-beta", "scot"]
         assert len(said) == 5
-        content = results.read(path)
+        content = results.read(tmp_path / "general.json")
         assert content is not None
         assert content["command"] == "qkgcc reproduce general"
-        assert not general._known(rows, replace(methods[0], path=Path(__file__)), "respeaker")
+        assert len(general.read(tmp_path)) == 5
+        general.fill(run, [replace(methods[0], path=Path(__file__))], ["respeaker"])
+        assert len(said) == 6  # the same name with other weights is measured again
 
     def test_published_networks_are_not_measured_where_the_tables_have_them(self, path: Path) -> None:
         published, model = general.candidates([path], [path])[-3:-1]
@@ -154,10 +158,10 @@ class TestGeneral:
         both = replace(given, frames=(given.frames + 0.7 * other).astype(np.float32))
         (method,) = general.candidates([])[:1]
         row = general.measure(method, general.Cell("two-sources", {}, both, weaker))
-        assert general.unpacked(row["weaker62us"], row["n"]).mean() > 0.5
+        assert row.weaker62us.mean() > 0.5
         elsewhere = general.measure(method, general.Cell("two-sources", {}, both, rng.permutation(weaker)))
-        assert general.unpacked(elsewhere["weaker62us"], row["n"]).mean() < 0.5
-        assert general.measure(method, general.Cell("x", {}, both))["weaker62us"] is None
+        assert elsewhere.weaker62us.mean() < 0.5
+        assert general.measure(method, general.Cell("x", {}, both)).weaker62us is None
 
     def test_what_is_missing_is_said(self) -> None:
         with pytest.raises(InputError, match="this set needs the folder of the corpora"):
@@ -220,39 +224,34 @@ class TestReport:
         places = [("general-test", {"spacing": f"{s} to 9", "distance": "0 to 1", "t60": "0 to 1"}) for s in (0, 0.2)]
         places += [("paper-test", {"snr": "0", "t60": str(t)}) for t in (0.2, 0.4)]
         places += [("respeaker", {})]
-        rows = []
+        sets: dict[str, dict[str, list[general.CellScores]]] = {}
         for i, (name, cell) in enumerate(places):
             for method, share in (("gcc-phat", 0.5), ("general", 0.3 if i == 1 else 0.7)):
                 right = rng.permutation(500) < 500 * share
-                stated = np.full(500, share + 0.05)
-                rows.append(
-                    {
-                        "method": method,
-                        "weights": None,
-                        "set": name,
-                        "cell": cell,
-                        "n": 500,
-                        "groups": [5] * 100,
-                        "mean_error": 1.0,
-                        "median_right": 0.1,
-                        "right62us": general._packed(right),
-                        "right10cm": general._packed(right),
-                        "weaker62us": None,
-                        "confidence": np.rint(100 * stated).astype(np.uint8).tobytes().hex()
-                        if method == "general"
-                        else None,
-                        "behaviour": {"n": 10, "follows": 8, "mirrors": 9} if name == "general-test" else None,
-                    }
+                scores = general.CellScores(
+                    name,
+                    cell,
+                    [5] * 100,
+                    method,
+                    mean_error=1.0,
+                    median_right=0.1,
+                    right62us=right,
+                    right10cm=right,
+                    weaker62us=None,
+                    confidence=np.full(500, share + 0.05) if method == "general" else None,
+                    behaviour=[10, 8, 9] if name == "general-test" else None,
                 )
+                sets.setdefault(name, {}).setdefault(method, []).append(scores)
+        rows = [general.set_row(methods.values()) for methods in sets.values()]
         results.write(tmp_path / "general.json", "general", rows, {})
         return tmp_path
 
     def test_confidence_is_a_picture(self, folder: Path, tmp_path: Path) -> None:
-        png, svg = figures.draw("calibration", reproduce.ReproductionRun(results=folder), tmp_path)
+        png, svg = figures.draw("calibration", results.ReproductionRun(results=folder), tmp_path)
         assert png.stat().st_size > 10_000
         assert svg.read_text().count("points") >= 1
         with pytest.raises(InputError, match="has no calibrated model: qkgcc reproduce general"):
-            figures.draw("calibration", reproduce.ReproductionRun(results=tmp_path / "none"), tmp_path)
+            figures.draw("calibration", results.ReproductionRun(results=tmp_path / "none"), tmp_path)
 
     def test_accuracies_of_every_set_and_of_wide_pairs(self, folder: Path) -> None:
         headings, classical, ours = general_report.accuracy_lines(folder)
@@ -329,6 +328,6 @@ def test_answers_of_gcc_phat_follow_a_shift_and_mirror(path: Path) -> None:
     clear = frameset(snr=30.0)
     (method,) = general.candidates([])[:1]
     found = general.estimate(method.limited, clear).delays
-    seen = general.behaviour(method, clear, found)
-    assert seen["n"] == 40
-    assert min(seen["follows"], seen["mirrors"]) >= 38
+    frames, follows, mirrors = general.behaviour(method, clear, found)
+    assert frames == 40
+    assert min(follows, mirrors) >= 38

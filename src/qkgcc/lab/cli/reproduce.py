@@ -15,7 +15,7 @@ from qkgcc.core.errors import InputError, MissingExtraError
 from qkgcc.core.files import display_name
 
 if TYPE_CHECKING:
-    from qkgcc.lab.study.reproduce import ReproductionRun
+    from qkgcc.lab.study.results import ReproductionRun
 
 
 class Item(StrEnum):
@@ -79,7 +79,8 @@ def reproduce(
     try:
         from qkgcc.lab.study import catalog, report
         from qkgcc.lab.study import figures as pictures
-        from qkgcc.lab.study.reproduce import ReproductionRun, fill
+        from qkgcc.lab.study.reproduce import fill
+        from qkgcc.lab.study.results import ReproductionRun
     except ImportError:
         raise MissingExtraError("the paper's tables need torch: pip install 'qkgcc[train]'") from None
     from qkgcc.lab.corpora.banks import Bank
@@ -97,6 +98,8 @@ def reproduce(
         device=checked_device(device),
         engine=engine,
         cache=cache,
+        data=data,
+        scenes=scenes,
         from_checkpoints=from_checkpoints,
         methods=method or [],
         seeds=seed or [],
@@ -110,7 +113,7 @@ def reproduce(
                 table = catalog.table(wanted.value)
                 _show(report.rows_of(table, fill(table, run)), table.title)
             elif wanted is Item.GENERAL:
-                _compare_general(run, data)
+                _compare_general(run)
             elif wanted is Item.ARRAYS:
                 _compare_arrays(run, data, scenes)
             elif wanted is Item.TRACKS:
@@ -124,9 +127,8 @@ def reproduce(
         bar.stop()
 
 
-def _compare_general(run: "ReproductionRun", data: Path | None) -> None:
+def _compare_general(run: "ReproductionRun") -> None:
     """The models for any pair beside the others, on every set whose frames are at hand."""
-    from qkgcc.lab.scenes.engines import best_engine
     from qkgcc.lab.study import general
     from qkgcc.network.registry import WEIGHTS
 
@@ -134,18 +136,7 @@ def _compare_general(run: "ReproductionRun", data: Path | None) -> None:
     published = [path for path in files if path.exists()]
     there = general.candidates(sorted(WEIGHTS.glob("*.safetensors")), published)
     methods = [m for m in there if not run.methods or m.name in run.methods]
-    general.fill(
-        run.results / f"{general.NAME}.json",
-        methods,
-        general.SETS,
-        engine=run.engine or best_engine(),
-        cache=run.cache,
-        data=data,
-        bank=run.bank("test-clean"),
-        again=run.from_checkpoints,
-        say=run.say,
-        track=run.track,
-    )
+    general.fill(run, methods)
 
 
 def _compare_arrays(run: "ReproductionRun", data: Path | None, scenes: int) -> None:

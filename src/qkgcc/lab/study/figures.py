@@ -18,7 +18,8 @@ from qkgcc.lab.provenance import commit
 from qkgcc.lab.scenes.engines import best_engine
 from qkgcc.lab.study import catalog, general_report, results
 from qkgcc.lab.study.report import curve
-from qkgcc.lab.study.reproduce import ReproductionRun, check_card, render, weights_hash
+from qkgcc.lab.study.reproduce import check_card, render, weights_hash
+from qkgcc.lab.study.results import ReproductionRun
 from qkgcc.lab.training.loop import device_name
 from qkgcc.nets import checkpoint
 from qkgcc.nets.matching import center_symmetric_antisymmetric
@@ -71,7 +72,7 @@ def _robustness(run: ReproductionRun) -> Figure:
     axes: list[Axes] = figure.subplots(1, 2, sharey=True).tolist()
     drawn = []
     for i, method in enumerate(catalog.table("table1").methods):
-        row = results.find(content, "paper-test", method.name)
+        row = results.find(content["rows"], "paper-test", method.name)
         if row is None or not row["seeds"]:
             continue
         for ax, axis in zip(axes, ("snr", "t60"), strict=True):

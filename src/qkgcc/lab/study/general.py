@@ -1,41 +1,44 @@
 """The model for any pair of microphones beside the others, on everything there is: `results/general.json`.
 
-    {schema, name, benchmark, engine, command, git, device, seconds, rows, checksum}
-    row: {method, weights, set, benchmark, engine, git, cell, n, groups, mean_error, median_right, right62us, right10cm,
-          weaker62us, confidence, behaviour}
+    row:    {set, benchmark, cells: [{cell, groups}], methods: [...]}
+    method: {method, weights, engine, git, mean_error: [...], median_right: [...], right, weaker62us, confidence,
+             behaviour: [...]}
 
-A row is a method on a cell: `paper-test` and its kin have one for each SNR and T60, `general-test` one for each part of
-spacing x distance x T60, a real set is one. `benchmark` is the hash of a frozen set.
+A row is a set of frames: its cells, and what each method made of them. `paper-test` and its kin have a cell for each
+SNR and T60, `general-test` one for each part of spacing x distance x T60, a real set is one. `benchmark` is the hash of
+a frozen set. `groups` counts the groups of so many frames that belong to a scene or a file: [[5, 63]] is 63 of 5.
 
-- `groups` says how many frames in turn belong to a scene or a file.
-- `right...` are the frames within 62.5 microseconds and within 10 cm of path, a bit each, as hexadecimal digits, so
-  that methods can be compared frame by frame. `weaker62us`, of `two-sources`: the weaker one is one of two peaks.
-- `median_right` is the median error, in samples, of the frames that are right within 62.5 microseconds.
-- `confidence` is what was stated in whole percent, a byte a frame, for methods that have been calibrated.
-- `behaviour`, of `general-test`: how many answers follow when channel 1 comes 3 samples later, and mirror when the
-  channels are swapped, each within half a sample.
+The lists of a method have a value for each cell; what is packed (`results.pack`) has one for each frame of all cells.
+
+- `right`, packed: 1 within 62.5 microseconds, 2 within 10 cm of path, 3 both, so that methods can be compared frame by
+  frame. `weaker62us`, packed, of `two-sources`: the weaker one is one of two peaks.
+- `mean_error` and `median_right`, the median of the frames that are right within 62.5 microseconds, are in samples.
+- `confidence`, packed: what was stated in whole percent, for methods that have been calibrated.
+- `behaviour`, of `general-test`: of so many frames, how many answers follow when channel 1 comes 3 samples later, and
+  mirror when the channels are swapped, each within half a sample.
 """
 
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Bools, Floats
 from qkgcc.delay import metrics
 from qkgcc.dsp import gcc
 from qkgcc.dsp.peaks import INTERPOLATIONS
 from qkgcc.lab.frozen.benchmark import SNRS, T60S, Benchmark
 from qkgcc.lab.frozen.general_benchmark import GeneralBenchmark
 from qkgcc.lab.provenance import commit
+from qkgcc.lab.scenes.engines import best_engine
 from qkgcc.lab.study import framesets, results
 from qkgcc.lab.study.framesets import FRAME, RATE, FrameSet
 from qkgcc.pairs.classical import TAPER, Classical
@@ -63,8 +66,29 @@ DISTANCES = (0.0, 1.0, 2.0, np.inf)
 TIMES = (0.0, 0.3, 0.7, np.inf)
 _BATCH = 256  # frames at a time
 
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
+
+@dataclass(frozen=True, eq=False)
+class CellScores:
+    """What a method made of the N frames of a cell."""
+
+    set: str
+    cell: dict[str, str]
+    groups: list[int]
+    """Frames of each scene or file."""
+    method: str
+    mean_error: float
+    median_right: float | None
+    right62us: Bools
+    right10cm: Bools
+    weaker62us: Bools | None
+    confidence: Floats | None
+    """(N,) from 0 to 1."""
+    behaviour: list[int] | None
+    """How many frames were tried, how many answers follow, how many mirror."""
+
+    @property
+    def n(self) -> int:
+        return len(self.right62us)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,33 +236,27 @@ def cells(name: str, engine: str, cache: Path | None, data: Path | None, bank: A
                 )
 
 
-def measure(candidate: Candidate, cell: Cell, engine: str = "cpu") -> results.Row:
-    """A row; `engine` is the one that rendered the frames."""
+def measure(candidate: Candidate, cell: Cell) -> CellScores:
+    """The answers of a method to the frames of a cell, scored."""
     found = estimate(candidate.limited, cell.frames)
     error = np.abs(found.delays - cell.frames.delays)
     # A hair more: a true delay of 3.0 answered with 2.0 is within a sample, however it is rounded.
     right = error <= TOLERANCE * RATE + 1e-6
     method = candidate.limited(float(cell.frames.limits[0]))
     changes = np.flatnonzero(np.diff(cell.frames.groups, prepend=-1, append=-1))
-    percent = np.rint(100 * found.confidence).astype(np.uint8)
-    return {
-        "method": candidate.name,
-        "weights": candidate.weights,
-        "set": cell.set,
-        "benchmark": _hash_of(cell.set),
-        "engine": engine,
-        "git": commit(),
-        "cell": cell.cell,
-        "n": len(error),
-        "groups": np.diff(changes).tolist(),
-        "mean_error": round(float(error.mean()), 4),
-        "median_right": round(float(np.median(error[right])), 4) if right.any() else None,
-        "right62us": _packed(right),
-        "right10cm": _packed(metrics.hits(found.delays, cell.frames.delays)),
-        "weaker62us": None if cell.weaker is None else _packed(_is_among(cell.weaker, found.peaks)),
-        "confidence": percent.tobytes().hex() if method.calibrated else None,
-        "behaviour": behaviour(candidate, cell.frames, found.delays) if cell.set == "general-test" else None,
-    }
+    return CellScores(
+        cell.set,
+        cell.cell,
+        np.diff(changes).tolist(),
+        candidate.name,
+        mean_error=round(float(error.mean()), 4),
+        median_right=round(float(np.median(error[right])), 4) if right.any() else None,
+        right62us=right,
+        right10cm=metrics.hits(found.delays, cell.frames.delays),
+        weaker62us=None if cell.weaker is None else _is_among(cell.weaker, found.peaks),
+        confidence=np.rint(100 * found.confidence) / 100 if method.calibrated else None,
+        behaviour=behaviour(candidate, cell.frames, found.delays) if cell.set == "general-test" else None,
+    )
 
 
 def _is_among(delays: Floats, peaks: Floats) -> Bools:
@@ -246,8 +264,8 @@ def _is_among(delays: Floats, peaks: Floats) -> Bools:
     return np.asarray((np.abs(peaks - delays[:, None]) <= TOLERANCE * RATE + 1e-6).any(axis=1))
 
 
-def behaviour(candidate: Candidate, given: FrameSet, delays: Floats) -> dict[str, Any]:
-    """Does the answer follow a shift of one channel, and does it mirror when the channels are swapped?"""
+def behaviour(candidate: Candidate, given: FrameSet, delays: Floats) -> list[int]:
+    """Of how many frames, how many answers follow a shift of one channel, and mirror when the channels are swapped."""
     step = 10  # every tenth frame will do
     part = FrameSet(given.name, *(column[::step] for column in given.columns))
     moved = np.zeros_like(part.frames)
@@ -256,49 +274,120 @@ def behaviour(candidate: Candidate, given: FrameSet, delays: Floats) -> dict[str
     before = estimate(candidate.limited, replace(part, limits=room)).delays
     after = estimate(candidate.limited, replace(part, frames=moved, limits=room)).delays
     swapped = estimate(candidate.limited, replace(part, frames=part.frames[:, ::-1])).delays
+    follows, mirrors = np.abs(after - before - SHIFT) <= 0.5, np.abs(swapped + delays[::step]) <= 0.5
+    return [len(part), int(follows.sum()), int(mirrors.sum())]
+
+
+def fill(run: results.ReproductionRun, methods: Sequence[Candidate], sets: Sequence[str] = SETS) -> list[CellScores]:
+    """Measure what is missing, or is of other weights than these; written after every set."""
+    engine = run.engine or best_engine()
+    hashes = {name: _hash_of(name) for name in ("general-test", *_PAPER_SETS)}
+    table = results.Table(run, NAME, hashes, engine)
+    for name in sets:
+        row = table.find(set=name)
+        waiting = [m for m in methods if name in m.sets and (run.from_checkpoints or not _is_measured(row, m))]
+        if not waiting:
+            continue
+        fresh: dict[str, list[CellScores]] = {candidate.name: [] for candidate in waiting}
+        advance, done = run.track(name, _COUNTS[name] * len(waiting)), itertools.count(1)
+        for cell in cells(name, engine, run.cache, run.data, run.bank("test-clean")):
+            for candidate in waiting:
+                fresh[candidate.name].append(measure(candidate, cell))
+                advance(next(done))
+        new = set_row(fresh.values(), _hash_of(name))
+        for method, candidate in zip(new["methods"], waiting, strict=True):
+            method.update(weights=candidate.weights, engine=engine, git=commit())
+        if row is not None and _is_same_set(row, new):
+            new["methods"] = [m for m in row["methods"] if m["method"] not in fresh] + new["methods"]
+        table.drop(lambda old, name=name: old["set"] == name)  # type: ignore[misc]
+        table.rows.append(new)
+        table.write()
+        for candidate in waiting:
+            right = accuracy(fresh[candidate.name], candidate.name, name)
+            run.say(f"{name}, {candidate.name}: {right:.2f} % within 62.5 us")
+    return [scores for row in table.rows for scores in scores_of_row(row)]
+
+
+def set_row(methods: Iterable[Sequence[CellScores]], benchmark: str | None = None) -> results.Row:
+    """A row of the results file, of what methods made of the cells of a set."""
+    each = [list(scores) for scores in methods]
+    first = each[0]
     return {
-        "n": len(part),
-        "follows": int((np.abs(after - before - SHIFT) <= 0.5).sum()),
-        "mirrors": int((np.abs(swapped + delays[::step]) <= 0.5).sum()),
+        "set": first[0].set,
+        "benchmark": benchmark,
+        "cells": [{"cell": one.cell, "groups": _run_lengths(one.groups)} for one in first],
+        "methods": [_packed(scores) for scores in each],
     }
 
 
-def fill(
-    path: Path,
-    methods: Sequence[Candidate],
-    sets: Sequence[str],
-    *,
-    engine: str,
-    cache: Path | None = None,
-    data: Path | None = None,
-    bank: Any = None,
-    again: bool = False,
-    say: Callable[[str], object] = print,
-    track: Callable[[str, int], Callable[[int], object]] = lambda what, total: lambda done: None,
-) -> list[results.Row]:
-    """Measure what is missing, or is of other weights than these; written after every set."""
-    content = results.read(path)
-    rows: list[results.Row] = content["rows"] if content else []
-    for name in sets:
-        begun = time.monotonic()
-        waiting = [m for m in methods if name in m.sets and (again or not _known(rows, m, name))]
-        if not waiting:
-            continue
-        fresh: list[results.Row] = []
-        advance, done = track(name, _COUNTS[name] * len(waiting)), 0
-        for cell in cells(name, engine, cache, data, bank):
-            for candidate in waiting:
-                fresh.append(measure(candidate, cell, engine))
-                done += 1
-                advance(done)
-        measured = {candidate.name for candidate in waiting}
-        rows = [row for row in rows if row["set"] != name or row["method"] not in measured] + fresh
-        seconds = round(time.monotonic() - begun + (content or {"seconds": 0.0})["seconds"], 1)
-        content = _about(engine, seconds)
-        results.write(path, NAME, rows, content)
-        for candidate in waiting:
-            say(f"{name}, {candidate.name}: {accuracy(rows, candidate.name, name):.2f} % within 62.5 us")
-    return rows
+def _packed(scores: Sequence[CellScores]) -> dict[str, Any]:
+    def joined(columns: Iterable[Any], factor: int = 1) -> str | None:
+        known = [np.rint(factor * column) for column in columns if column is not None]
+        return results.pack(np.concatenate(known).astype(np.uint8)) if known else None
+
+    behaviours = [one.behaviour for one in scores if one.behaviour is not None]
+    return {
+        "method": scores[0].method,
+        "mean_error": [one.mean_error for one in scores],
+        "median_right": [one.median_right for one in scores],
+        "right": joined(one.right62us + 2 * one.right10cm for one in scores),
+        "weaker62us": joined((one.weaker62us for one in scores), 1),
+        "confidence": joined((one.confidence for one in scores), 100),
+        "behaviour": behaviours or None,
+    }
+
+
+def scores_of_row(row: results.Row) -> Iterator[CellScores]:
+    """What `set_row` was made of."""
+    groups = [[size for size, count in cell["groups"] for _ in range(count)] for cell in row["cells"]]
+    ends = np.cumsum([sum(sizes) for sizes in groups])[:-1]
+
+    def split(text: str | None) -> list[Any]:
+        return [None] * len(groups) if text is None else np.split(results.unpack(text), ends)
+
+    for method in row["methods"]:
+        columns = (split(method[name]) for name in ("right", "weaker62us", "confidence"))
+        for i, (right, weaker, percent) in enumerate(zip(*columns, strict=True)):
+            yield CellScores(
+                row["set"],
+                row["cells"][i]["cell"],
+                groups[i],
+                method["method"],
+                method["mean_error"][i],
+                method["median_right"][i],
+                right62us=right % 2 == 1,
+                right10cm=right >= 2,
+                weaker62us=None if weaker is None else weaker == 1,
+                confidence=None if percent is None else percent / 100,
+                behaviour=method["behaviour"] and method["behaviour"][i],
+            )
+
+
+def _run_lengths(values: Sequence[int]) -> list[list[int]]:
+    return [[value, len(list(alike))] for value, alike in itertools.groupby(values)]
+
+
+def _is_same_set(row: results.Row, other: results.Row) -> bool:
+    """Whether two rows are of the same frames; otherwise their methods cannot be compared."""
+    return all(row[key] == other[key] for key in ("benchmark", "cells"))
+
+
+def _is_measured(row: results.Row | None, candidate: Candidate) -> bool:
+    """Whether a row has the scores of a method with these weights, on the benchmark of today."""
+    if row is None or row["benchmark"] != _hash_of(row["set"]):
+        return False
+    return any((m["method"], m["weights"]) == (candidate.name, candidate.weights) for m in row["methods"])
+
+
+def read(folder: Path) -> list[CellScores]:
+    """The scores of all methods on all cells, as far as they have been measured."""
+    path = folder / f"{NAME}.json"
+    return _read(path, path.stat().st_mtime_ns) if path.exists() else []
+
+
+@lru_cache(maxsize=1)  # every table of a document is made of it
+def _read(path: Path, changed: int) -> list[CellScores]:
+    return [scores for row in results.read_rows(path.parent, NAME) for scores in scores_of_row(row)]
 
 
 _COUNTS = {
@@ -311,17 +400,6 @@ _COUNTS = {
 """Cells of each set."""
 
 
-def _about(engine: str, seconds: float) -> dict[str, Any]:
-    return {
-        "benchmark": {name: _hash_of(name) for name in ("general-test", *_PAPER_SETS)},
-        "engine": engine,
-        "command": f"qkgcc reproduce {NAME}",
-        "git": commit(),
-        "device": "cpu",
-        "seconds": seconds,
-    }
-
-
 def _hash_of(name: str) -> str | None:
     """Of a frozen set; the others have none."""
     if name in ("general-test", "two-sources"):
@@ -329,16 +407,16 @@ def _hash_of(name: str) -> str | None:
     return Benchmark.named(name).hash if name in _PAPER_SETS else None
 
 
-def accuracy(rows: Sequence[results.Row], method: str, set: str, what: str = "right62us") -> float:
+def accuracy(rows: Sequence[CellScores], method: str, set: str, what: str = "right62us") -> float:
     """Percent of all frames of a set."""
-    found = [unpacked(row[what], row["n"]) for row in rows if (row["method"], row["set"]) == (method, set)]
+    found = [getattr(row, what) for row in rows if (row.method, row.set) == (method, set)]
     return float(100 * np.concatenate(found).mean())
 
 
-def difference(better: results.Row, worse: results.Row, what: str) -> tuple[float, float, float]:
+def difference(better: CellScores, worse: CellScores, what: str) -> tuple[float, float, float]:
     """In points, with a 95 % interval by a bootstrap over scenes or files, frame by frame."""
-    each = unpacked(better[what], better["n"]).astype(np.float64) - unpacked(worse[what], worse["n"])
-    return interval_by_group(100 * each, better["groups"])
+    each = getattr(better, what).astype(np.float64) - getattr(worse, what)
+    return interval_by_group(100 * each, better.groups)
 
 
 def interval_by_group(values: Floats, groups: Sequence[int], draws: int = 2000) -> tuple[float, float, float]:
@@ -356,20 +434,6 @@ def _times_drawn(count: int, draws: int) -> Floats:
     """How often each of so many groups is drawn. Shape: (draws, count)"""
     chosen = np.random.default_rng(0).integers(0, count, (draws, count))
     return np.array([np.bincount(row, minlength=count) for row in chosen], np.float64)
-
-
-def unpacked(bits: str, count: int) -> Bools:
-    return np.unpackbits(np.frombuffer(bytes.fromhex(bits), dtype=np.uint8))[:count].astype(bool)
-
-
-def _packed(values: Bools) -> str:
-    return np.packbits(values).tobytes().hex()
-
-
-def _known(rows: Sequence[results.Row], candidate: Candidate, name: str) -> bool:
-    found = [row for row in rows if (row["method"], row["set"]) == (candidate.name, name)]
-    same = {"weights": candidate.weights, "benchmark": _hash_of(name)}
-    return bool(found) and all(row[key] == value for row in found for key, value in same.items())
 
 
 def _parts_of_general(whole: FrameSet) -> Iterator[Cell]:

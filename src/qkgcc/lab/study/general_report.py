@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
+from qkgcc.core.types import Bools, Floats
 from qkgcc.lab.study import general, results
-from qkgcc.lab.study.general import unpacked
+from qkgcc.lab.study.general import CellScores
 from qkgcc.network import files
 from qkgcc.network.registry import pretrained
 from qkgcc.pairs.calibration import expected_calibration_error, reliability
@@ -32,30 +32,17 @@ REAL_SETS = ("respeaker", "surrey")
 Lines = list[list[str]]
 Requirement = tuple[str, float, float | None, float | None]
 """What, reached, required, aim; at least, unless `what` says at most."""
-Rows = Sequence[results.Row]
-
-
-def read(folder: Path) -> Rows:
-    path = folder / f"{general.NAME}.json"
-    return _read(path, path.stat().st_mtime_ns) if path.exists() else []
-
-
-@lru_cache(maxsize=1)  # every table of a document is made of it
-def _read(path: Path, changed: int) -> Rows:
-    content = results.read(path)
-    assert content is not None
-    rows: Rows = content["rows"]
-    return rows
+Rows = Sequence[CellScores]
 
 
 def accuracy_lines(folder: Path) -> Lines:
     """A line a method: percent within 62.5 us of every set, and within 10 cm where that means something."""
-    rows = read(folder)
+    rows = general.read(folder)
     headings = ["method", *(f"{name}, 62.5 us" for name in general.SETS), "general-test, 10 cm", "paper-test, 10 cm"]
     lines = [headings]
     for method in _methods(rows):
         cells = [_share(rows, method, name, "right62us") for name in general.SETS]
-        wide = [row for row in rows if row["set"] == "general-test" and is_wide(row)]
+        wide = [row for row in rows if row.set == "general-test" and is_wide(row)]
         lines.append(
             [
                 method,
@@ -69,14 +56,14 @@ def accuracy_lines(folder: Path) -> Lines:
 
 def error_lines(folder: Path) -> Lines:
     """Errors in samples at 16 kHz on real recordings and in dry rooms."""
-    rows = read(folder)
-    chosen = [row for row in rows if row["set"] in ("respeaker", "surrey", "dry")]
+    rows = general.read(folder)
+    chosen = [row for row in rows if row.set in ("respeaker", "surrey", "dry")]
     places = list(dict.fromkeys(_place(row) for row in chosen))
     lines = [["method", *(f"{place}: mean (median of the right)" for place in places)]]
     for method in _methods(rows):
-        found = {_place(row): row for row in chosen if row["method"] == method}
+        found = {_place(row): row for row in chosen if row.method == method}
         texts = [
-            f"{found[place]['mean_error']:.3f} ({_number(found[place]['median_right'])})" if place in found else "-"
+            f"{found[place].mean_error:.3f} ({_number(found[place].median_right)})" if place in found else "-"
             for place in places
         ]
         lines.append([method, *texts])
@@ -85,12 +72,12 @@ def error_lines(folder: Path) -> Lines:
 
 def claim_lines(folder: Path) -> Lines:
     """Our models less the others, and the smaller ones less the default, in points, on the two frozen sets."""
-    rows = read(folder)
+    rows = general.read(folder)
     there = _methods(rows)
     others = [name for name in there if not name.startswith(OURS[0])]
     pairs = [(better, worse) for better in COMPARED for worse in others] + [(name, OURS[0]) for name in OURS[1:]]
     lines = [["difference", "general-test, 62.5 us", "general-test, 10 cm", "paper-test, 10 cm"]]
-    wide = [row for row in rows if row["set"] != "general-test" or is_wide(row)]
+    wide = [row for row in rows if row.set != "general-test" or is_wide(row)]
     for better, worse in pairs:
         if better not in there or worse not in there:
             continue
@@ -105,13 +92,13 @@ def claim_lines(folder: Path) -> Lines:
 
 def nowhere_worse_lines(folder: Path) -> Lines:
     """In how many cells a model is worse than GCC-PHAT, and where it comes nearest to it."""
-    rows = read(folder)
+    rows = general.read(folder)
     headings = ["model", "set", "cells", f"of {ENOUGH} frames or more", "worse, 62.5 us", "worse, 10 cm"]
     lines = [[*headings, "least gain (62.5 us), interval, cell", f"worse than {AS_SHIPPED}, 62.5 us, 10 cm"]]
     for better in OURS:
         for name in general.SETS:
-            cells = [row for row in rows if (row["method"], row["set"]) == (better, name)]
-            large = _compared(rows, [row for row in cells if row["n"] >= ENOUGH], REFERENCE)
+            cells = [row for row in rows if (row.method, row.set) == (better, name)]
+            large = _compared(rows, [row for row in cells if row.n >= ENOUGH], REFERENCE)
             if not large:
                 continue
             row, (mean, low, high) = min(((row, exact) for row, exact, _ in large), key=lambda item: item[1][0])
@@ -124,14 +111,14 @@ def nowhere_worse_lines(folder: Path) -> Lines:
 
 def worse_cells(rows: Rows, better: str, name: str, reference: str) -> tuple[int, int]:
     """Cells of a set in which a model is worse than a reference, within 62.5 us and within 10 cm."""
-    cells = [row for row in rows if (row["method"], row["set"]) == (better, name) and row["n"] >= ENOUGH]
+    cells = [row for row in rows if (row.method, row.set) == (better, name) and row.n >= ENOUGH]
     found = _compared(rows, cells, reference)
     return sum(exact[2] < MARGIN for _, exact, _ in found), sum(about[2] < MARGIN for _, _, about in found)
 
 
 def _compared(
     rows: Rows, cells: Rows, reference: str
-) -> list[tuple[results.Row, tuple[float, float, float], tuple[float, float, float]]]:
+) -> list[tuple[CellScores, tuple[float, float, float], tuple[float, float, float]]]:
     """Cells that a reference was measured on, too: differences within 62.5 us and within 10 cm, with intervals."""
     pairs = [(row, _same_cell(rows, row, reference)) for row in cells]
     return [
@@ -141,10 +128,17 @@ def _compared(
     ]
 
 
-def confidences(folder: Path, method: str = OURS[0]) -> dict[str, tuple[general.Floats, general.Bools]]:
+def confidences(folder: Path, method: str = OURS[0]) -> dict[str, tuple[Floats, Bools]]:
     """Of each set: the confidences that a model states, and whether its answers are right. Shape: (N,), (N,)"""
-    rows = [row for row in read(folder) if row["method"] == method and row["confidence"] is not None]
-    return {name: _confidences(rows, name) for name in general.SETS if any(row["set"] == name for row in rows)}
+    found: dict[str, list[tuple[Floats, Bools]]] = {}
+    for row in general.read(folder):
+        if row.method == method and row.confidence is not None:
+            found.setdefault(row.set, []).append((row.confidence, row.right62us))
+    return {
+        name: (np.concatenate([stated for stated, _ in found[name]]), np.concatenate([hit for _, hit in found[name]]))
+        for name in general.SETS
+        if name in found
+    }
 
 
 def calibration_lines(folder: Path) -> Lines:
@@ -174,7 +168,7 @@ def trust_lines(folder: Path) -> Lines:
     return lines
 
 
-def furthest_off(stated: general.Floats, right: general.Bools) -> tuple[float, float] | None:
+def furthest_off(stated: Floats, right: Bools) -> tuple[float, float] | None:
     """Where the tenth begins whose stated share is furthest from the true one, and by how many points."""
     large = [part for part in reliability(stated, right) if part["answers"] >= ENOUGH_CONFIDENCES]
     apart = [(part["from"], 100 * (part["stated"] - part["right"])) for part in large]
@@ -196,23 +190,22 @@ def rate_lines() -> Lines:
 def two_sources_lines(folder: Path) -> Lines:
     """Two sources at once: how often the louder one is the answer, and the weaker one of the two highest peaks."""
     lines = [["method", "frames", "the louder one", "the weaker one among two peaks"]]
-    for row in read(folder):
-        if row["set"] == "two-sources":
-            shares = [100 * unpacked(row[key], row["n"]).mean() for key in ("right62us", "weaker62us")]
-            lines.append([row["method"], str(row["n"]), *(f"{share:.1f} %" for share in shares)])
+    for row in general.read(folder):
+        if row.set == "two-sources":
+            shares = [100 * getattr(row, key).mean() for key in ("right62us", "weaker62us")]
+            lines.append([row.method, str(row.n), *(f"{share:.1f} %" for share in shares)])
     return lines
 
 
 def behaviour_lines(folder: Path) -> Lines:
     """How many answers follow a shift of channel 1, and mirror when the channels are swapped."""
     lines = [["method", f"follows a shift of {general.SHIFT} samples, +- 0.5", "mirrors under swap, +- 0.5"]]
-    rows = read(folder)
+    rows = general.read(folder)
     for method in _methods(rows):
-        found = [row["behaviour"] for row in rows if row["method"] == method and row["behaviour"]]
-        total = sum(one["n"] for one in found)
-        if total:
-            shares = [100 * sum(one[key] for one in found) / total for key in ("follows", "mirrors")]
-            lines.append([method, *(f"{share:.1f} %" for share in shares)])
+        found = [row.behaviour for row in rows if row.method == method and row.behaviour]
+        if found:
+            total, *shares = (sum(counts) for counts in zip(*found, strict=True))
+            lines.append([method, *(f"{100 * share / total:.1f} %" for share in shares)])
     return lines
 
 
@@ -223,26 +216,25 @@ def _number(value: float | None) -> str:
 def _methods(rows: Rows) -> list[str]:
     """The others as they were measured, then this package's networks, each with its further decoders behind it."""
     own = [name if decoder is None else f"{name}-{decoder}" for name in OURS for decoder in (None, *general.VARIANTS)]
-    found = dict.fromkeys(row["method"] for row in rows)
+    found = dict.fromkeys(row.method for row in rows)
     return [*(name for name in found if name not in own), *(name for name in own if name in found)]
 
 
-def is_wide(row: results.Row) -> bool:
+def is_wide(row: CellScores) -> bool:
     """Of pairs that do not score within 10 cm by answering 0."""
-    return float(row["cell"]["spacing"].split(" ")[0]) >= general.WIDE
+    return float(row.cell["spacing"].split(" ")[0]) >= general.WIDE
 
 
-def _place(row: results.Row) -> str:
-    return ", ".join([row["set"], *(f"{key} {value}" for key, value in row["cell"].items())])
+def _place(row: CellScores) -> str:
+    return ", ".join([row.set, *(f"{key} {value}" for key, value in row.cell.items())])
 
 
-def _same_cell(rows: Rows, row: results.Row, method: str) -> results.Row | None:
-    same = ("set", "cell")
-    return next((one for one in rows if one["method"] == method and all(one[k] == row[k] for k in same)), None)
+def _same_cell(rows: Rows, row: CellScores, method: str) -> CellScores | None:
+    return next((one for one in rows if (one.method, one.set, one.cell) == (method, row.set, row.cell)), None)
 
 
 def _share(rows: Rows, method: str, name: str, what: str) -> str:
-    if not any((row["method"], row["set"]) == (method, name) for row in rows):
+    if not any((row.method, row.set) == (method, name) for row in rows):
         return "-"
     return f"{general.accuracy(rows, method, name, what):.2f}"
 
@@ -251,13 +243,13 @@ def _difference(rows: Rows, better: str, worse: str, name: str, what: str) -> st
     """Over all cells of a set, with an interval over scenes or utterances."""
     parts = []
     for row in rows:
-        if (row["method"], row["set"]) != (better, name):
+        if (row.method, row.set) != (better, name):
             continue
         other = _same_cell(rows, row, worse)
         if other is None:
             return "-"
-        each = unpacked(row[what], row["n"]).astype(np.float64) - unpacked(other[what], other["n"])
-        parts.append(np.split(100 * each, np.cumsum(row["groups"])[:-1]))
+        each = getattr(row, what).astype(np.float64) - getattr(other, what)
+        parts.append(np.split(100 * each, np.cumsum(row.groups)[:-1]))
     if not parts:
         return "-"
     if name != "general-test":  # the same utterances in every cell: all that is of one belongs together
@@ -265,12 +257,6 @@ def _difference(rows: Rows, better: str, worse: str, name: str, what: str) -> st
     pieces = [piece for part in parts for piece in part]
     mean, low, high = general.interval_by_group(np.concatenate(pieces), [len(piece) for piece in pieces])
     return f"{mean:+.2f} ({low:+.2f} to {high:+.2f})"
-
-
-def _confidences(rows: Rows, name: str) -> tuple[general.Floats, general.Bools]:
-    chosen = [row for row in rows if row["set"] == name]
-    stated = [np.frombuffer(bytes.fromhex(row["confidence"]), dtype=np.uint8) / 100 for row in chosen]
-    return np.concatenate(stated), np.concatenate([unpacked(row["right62us"], row["n"]) for row in chosen])
 
 
 def requirement_lines(folder: Path) -> Lines:
@@ -293,16 +279,16 @@ def _at_most(reached: float, limit: float) -> bool:
 
 
 def _of_steered(folder: Path) -> Iterator[Requirement]:
-    row = results.find(results.read(folder / "table1.json"), "paper-test", "steered")
+    row = results.find(results.read_rows(folder, "table1"), "paper-test", "steered")
     if row is not None:
         yield "steered on paper-test, within 10 cm, %", row["mean"]["acc10cm"], 80, 85
         yield "steered on paper-test, mean error, samples, at most", row["mean"]["mae"], 3.3, None
 
 
 def _of_any_pair(folder: Path) -> Iterator[Requirement]:
-    rows, ours, small = read(folder), OURS[0], OURS[-1]
-    there = {(row["method"], row["set"]) for row in rows}
-    wide = [row for row in rows if row["set"] != "general-test" or is_wide(row)]
+    rows, ours, small = general.read(folder), OURS[0], OURS[-1]
+    there = {(row.method, row.set) for row in rows}
+    wide = [row for row in rows if row.set != "general-test" or is_wide(row)]
 
     def gain(better: str, worse: str, name: str, what: str) -> float:
         chosen = wide if what == "right10cm" else rows
@@ -321,8 +307,8 @@ def _of_any_pair(folder: Path) -> Iterator[Requirement]:
     if there:
         yield f"cells in which a network is worse than {REFERENCE}, at most", sum(map(sum, worse)), 0, None
     for snr in general.SURREY_SNRS:
-        here = [row for row in rows if row["set"] == "surrey" and row["cell"]["snr"] == str(snr)]
-        if {ours, REFERENCE} <= {row["method"] for row in here}:
+        here = [row for row in rows if row.set == "surrey" and row.cell["snr"] == str(snr)]
+        if {ours, REFERENCE} <= {row.method for row in here}:
             right = [general.accuracy(here, method, "surrey") for method in (ours, REFERENCE)]
             yield f"{ours} above {REFERENCE} on surrey, {snr} dB, within 62.5 us, points", right[0] - right[1], 0, None
     yield from _of_errors(rows, ours)
@@ -339,7 +325,7 @@ def _of_any_pair(folder: Path) -> Iterator[Requirement]:
 
 def _of_errors(rows: Rows, ours: str) -> Iterator[Requirement]:
     def found(method: str, name: str, key: str) -> list[float]:
-        return [row[key] for row in rows if (row["method"], row["set"]) == (method, name)]
+        return [getattr(row, key) for row in rows if (row.method, row.set) == (method, name)]
 
     for error, other in zip(
         found(ours, "respeaker", "mean_error"), found(REFERENCE, "respeaker", "mean_error"), strict=True

@@ -28,10 +28,9 @@ _MARKED = re.compile(r"(<!-- (?P<what>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTAL
 def rows_of(table: catalog.Table, rows: list[results.Row]) -> list[list[str]]:
     """Headings and cells of a table, ours beside the paper's; a dash where nothing is known yet."""
     lines = [["method", "benchmark", "seeds", "params", "MFLOP (paper)", "RMSE", "MAE", "Acc@10cm", "paper's three"]]
-    content = {"rows": rows}
     for benchmark in table.benchmarks:
         for method in table.methods:
-            row = results.find(content, benchmark, method.name)
+            row = results.find(rows, benchmark, method.name)
             paper = catalog.published(table.name, benchmark, method.name)
             lines.append(
                 [
@@ -68,15 +67,13 @@ def markdown(lines: list[list[str]]) -> str:
 
 def table_text(name: str, folder: Path) -> str:
     table = catalog.table(name)
-    content = results.read(folder / f"{name}.json") or {"rows": []}
-    return markdown(rows_of(table, content["rows"]))
+    return markdown(rows_of(table, results.read_rows(folder, name)))
 
 
 def summary_text(folder: Path) -> str:
     """Table 1 in short, and the variant that serves better in another room, for the README."""
     lines, (_, *variants) = (
-        rows_of(catalog.table(name), (results.read(folder / f"{name}.json") or {"rows": []})["rows"])
-        for name in ("table1", "variants")
+        rows_of(catalog.table(name), results.read_rows(folder, name)) for name in ("table1", "variants")
     )
     smooth = [method.name for method in catalog.table("variants").methods].index("qkgcc-smooth")
     lines.append(["QK-GCC, positions from 65 rows", *variants[smooth][1:]])
@@ -88,9 +85,9 @@ def claims_text(folder: Path) -> str:
     """The order of the methods on every column, and what the paper says of Figure 2, checked."""
     lines = [["claim", "measured", ""]]
     for name in ("table1", "table2"):
-        content = results.read(folder / f"{name}.json")
+        rows_there = results.read_rows(folder, name)
         for benchmark in catalog.table(name).benchmarks:
-            rows = {method: results.find(content, benchmark, method) for method in _ORDER}
+            rows = {method: results.find(rows_there, benchmark, method) for method in _ORDER}
             lines += [_order_claim(benchmark, rows, key) for key in ("rmse", "mae")]
             for better, worse in (*itertools.pairwise(_ORDER), (_ORDER[0], _ORDER[-1])):
                 claim = f"{benchmark}, Acc@10cm: {better} above {worse}"
@@ -128,7 +125,7 @@ def _decided(claim: str, differences: Any) -> list[str]:
 
 def _our_claims(folder: Path) -> list[list[str]]:
     """Ours, not the paper's: positions that cannot be learned bin by bin, and the steered network beside all others."""
-    table1, variants = (results.read(folder / f"{name}.json") for name in ("table1", "variants"))
+    table1, variants = (results.read_rows(folder, name) for name in ("table1", "variants"))
     smooth = results.find(variants, "paper-test", "qkgcc-smooth")
     claim = "paper-test, Acc@10cm: qkgcc-smooth above"
     lines = [
@@ -136,22 +133,22 @@ def _our_claims(folder: Path) -> list[list[str]]:
         for method in ("qkgcc", "ngcc")
     ]
     for name in ("table1", "table2"):
-        content = results.read(folder / f"{name}.json")
+        rows_there = results.read_rows(folder, name)
         for benchmark in catalog.table(name).benchmarks:
-            steered = results.find(content, benchmark, "steered")
+            steered = results.find(rows_there, benchmark, "steered")
             for method in ("qkgcc", "ngcc"):
                 claim = f"{benchmark}, Acc@10cm: steered above {method}"
-                lines.append(_difference(claim, steered, results.find(content, benchmark, method)))
+                lines.append(_difference(claim, steered, results.find(rows_there, benchmark, method)))
     steered = results.find(table1, "paper-test", "steered")
     return [*lines, _difference("paper-test, Acc@10cm: steered above qkgcc-smooth", steered, smooth)]
 
 
 def _figure_2_claims(folder: Path) -> list[list[str]]:
-    content = results.read(folder / "table1.json")
-    ours = results.find(content, "paper-test", "qkgcc")
+    rows = results.read_rows(folder, "table1")
+    ours = results.find(rows, "paper-test", "qkgcc")
     lines = []
     for method, label in (("ngcc", "NGCC"), ("gcc-phat", "GCC-PHAT")):
-        other = results.find(content, "paper-test", method)
+        other = results.find(rows, "paper-test", method)
         claims = (
             (f"Figure 2: the margin over {label} is wider at 0 dB than at 30 dB", "snr", 0, 30),
             (f"Figure 2: from 0.2 to 1.0 s it falls less than {label}", "t60", 1.0, 0.2),
@@ -205,7 +202,7 @@ def cost_text(folder: Path) -> str:
     lines = [["method", "seed", "seconds", "device", "best epoch", *figures]]
     seen = set()
     for name in ("table1", "table3", "variants"):
-        for row in (results.read(folder / f"{name}.json") or {"rows": []})["rows"]:
+        for row in results.read_rows(folder, name):
             for one in row["seeds"]:
                 training: dict[str, Any] | None = one.get("training")
                 if training is None or (row["method"], one["seed"]) in seen:
@@ -251,8 +248,7 @@ PARTS: dict[str, Callable[[Path], str]] = {
 
 
 def array_rows(folder: Path, name: str = arrays.NAME) -> list[results.Row]:
-    content = results.read(folder / f"{name}.json")
-    return list(content["rows"]) if content else []
+    return results.read_rows(folder, name)
 
 
 def filled(text: str, folder: Path) -> str:

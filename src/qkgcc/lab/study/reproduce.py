@@ -11,8 +11,7 @@ import dataclasses
 import hashlib
 import itertools
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +33,9 @@ from qkgcc.lab.provenance import commit
 from qkgcc.lab.rooms.draws import normal, stream
 from qkgcc.lab.scenes.engines import best_engine
 from qkgcc.lab.study import catalog, results
+from qkgcc.lab.study.results import ReproductionRun
 from qkgcc.lab.training import config as configs
-from qkgcc.lab.training.data import PairSet, set_hash
+from qkgcc.lab.training.data import set_hash
 from qkgcc.lab.training.loop import BEST, LAST, Trainer, device_name
 from qkgcc.nets import checkpoint, cost
 from qkgcc.nets.devices import in_batches
@@ -51,52 +51,13 @@ _PROBE_FRAMES = 64  # on which half precision is compared with what was trained
 Delays = Callable[[npt.NDArray[np.int16]], Floats]
 """From frames of a benchmark to delays in samples. Shape: (N, 2, 2048) -> (N,)"""
 
-Say = Callable[[str], object]
-Track = Callable[[str, int], Callable[[int], object]]
-"""From what is begun and how much it is to a function that is told how much is done."""
-
-
-@dataclass
-class ReproductionRun:
-    """Where things are and go, and what is to be done."""
-
-    results: Path = Path("results")
-    checkpoints: Path = Path("checkpoints")
-    runs: Path = Path("runs")
-    banks: Sequence[Bank] = ()
-    device: str = "cpu"
-    engine: str | None = None
-    cache: Path | None = None
-    from_checkpoints: bool = False
-    """Evaluate every checkpoint anew, train nothing."""
-    methods: Sequence[str] = ()
-    """Only these; none: all."""
-    seeds: Sequence[int] = ()
-    """Only these; none: all."""
-    stop_after: float | None = None
-    """Seconds after which no more is begun, and a training is saved and left for the next time."""
-    say: Say = print
-    track: Track = lambda what, total: lambda done: None
-
-    begun: float = field(default_factory=time.monotonic)
-    sets: tuple[PairSet, PairSet] | None = None
-    """The pairs that all methods train on, once they are made."""
-
-    def bank(self, name: str) -> Bank | None:
-        """The bank of a set, if it was given."""
-        return next((bank for bank in self.banks if bank.name == name), None)
-
-    def left(self) -> float:
-        """Seconds that are left."""
-        return float("inf") if self.stop_after is None else self.stop_after - (time.monotonic() - self.begun)
-
 
 def fill(table: catalog.Table, run: ReproductionRun) -> list[results.Row]:
     """Fill what can be filled of a table, write it after every new figure, and return its rows."""
     _check_choice(run)
     path = run.results / f"{table.name}.json"
-    content = results.read(path)
-    rows = [results.find(content, b, m.name) or _new_row(b, m) for b in table.benchmarks for m in table.methods]
+    known_rows = results.read_rows(run.results, table.name)
+    rows = [results.find(known_rows, b, m.name) or _new_row(b, m) for b in table.benchmarks for m in table.methods]
     for row in rows:
         method = next(m for m in table.methods if m.name == row["method"])
         if run.methods and method.name not in run.methods:
@@ -130,7 +91,7 @@ def _figures(row: results.Row, method: catalog.Method, seed: int | None, run: Re
     path = _checkpoint(method.name, seed, run) if method.trained else None
     digest = None if path is None else weights_hash(path)
     stale = known is not None and digest is not None and known["checkpoint"] != digest
-    if (known is not None and not stale and not run.from_checkpoints) or run.left() <= 0:
+    if (known is not None and not stale and not run.from_checkpoints) or run.seconds_left() <= 0:
         return known
     if not method.trained:
         return _score(gcc_phat, row["benchmark"], seed, run)
@@ -172,7 +133,7 @@ def _last_epoch(row: results.Row, method: str, seed: int | None, run: Reproducti
 def _elsewhere(row: results.Row, seed: int | None, run: ReproductionRun) -> dict[str, Any] | None:
     """The same figures in another table, whose row has the costs, too."""
     for name in catalog.TABLES:
-        other = results.find(results.read(run.results / f"{name}.json"), row["benchmark"], row["method"])
+        other = results.find(results.read_rows(run.results, name), row["benchmark"], row["method"])
         found = results.find_seed(other, seed)
         if other is not None and found is not None:
             row.update({key: other[key] for key in ("params", "flops", "stored")})
@@ -201,7 +162,7 @@ def _train(method: str, seed: int, run: ReproductionRun) -> Path | None:
     bar = run.track(f"{method}-{seed}", config.steps)
     # A training that is told to end saves its state first; everything else may be cut off anywhere.
     with stop_requests() as stop:
-        best = trainer.run(stop_after=max(1.0, run.left()), stop=stop, progress=bar)
+        best = trainer.run(stop_after=max(1.0, run.seconds_left()), stop=stop, progress=bar)
         asked = stop()
     if best is None:
         run.say(
