@@ -22,10 +22,11 @@ import numpy.typing as npt
 
 from benchmarks.directions import RATE, Case, rooms
 from benchmarks.timing import machine, write
-from qkgcc.arrays import DirectionEstimator, Geometry, array, evidence
+from qkgcc.arrays import DirectionEstimator, Geometry, array
 from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.dsp.rumble import without_rumble
 from qkgcc.network.registry import ARRAY_DEFAULT
+from qkgcc.pairs import frontend
 
 LEVELS = (10, 20, 30)
 """dB above the recording as it is."""
@@ -77,12 +78,12 @@ WAYS: dict[str, Clear] = {"before": as_it_is, "joint": without_rumble, "each": b
 @contextmanager
 def cleared_by(clear: Clear) -> Iterator[None]:
     """Arrays prepare their frames by it meanwhile."""
-    shipped = evidence.without_rumble
-    evidence.without_rumble = clear  # type: ignore[assignment]
+    shipped = frontend.without_rumble
+    frontend.without_rumble = clear  # type: ignore[assignment]
     try:
         yield
     finally:
-        evidence.without_rumble = shipped
+        frontend.without_rumble = shipped
 
 
 def counted_right(

@@ -26,7 +26,8 @@ from qkgcc.lab.study import general
 from qkgcc.lab.study.framesets import FRAME, RATE, FrameSet, unseen_recordings
 from qkgcc.network.registry import PRETRAINED, pretrained
 from qkgcc.pairs.confidence import TOLERANCE
-from qkgcc.pairs.evidence import Frames, Method, at_unit_level, prepared
+from qkgcc.pairs.evidence import Frames, Method, prepare_frames
+from qkgcc.pairs.frontend import at_unit_level
 
 LEVELS = (0, 5, 10, 20, 30)
 """dB above the frame as it is."""
@@ -87,7 +88,7 @@ def as_it_is(method: Method, frames: Frames) -> Frames:
 
 
 def as_shipped(method: Method, frames: Frames) -> Frames:
-    return prepared(method, frames)[0]
+    return prepare_frames(method, frames)[0]
 
 
 def tried(highest: float, drowns: float) -> Prepare:

@@ -40,7 +40,7 @@ from qkgcc.network.published import PublishedModel
 from qkgcc.network.registry import ARRAY_DEFAULT, PRETRAINED, pretrained
 from qkgcc.network.steered import SteeredModel
 from qkgcc.pairs.classical import Classical
-from qkgcc.pairs.evidence import Method, prepared
+from qkgcc.pairs.evidence import Method, prepare_frames
 from qkgcc.pairs.neural import Model, Network, TorchModel
 
 ROOT = Path(__file__).parents[1]
@@ -109,7 +109,7 @@ def rows(folder: Path) -> list[Row]:
 
 
 def answer(method: Method, frames: npt.NDArray[np.float32]) -> object:
-    return method.decode(method.evidence(prepared(method, frames)[0]))
+    return method.decode(method.evidence(prepare_frames(method, frames)[0]))
 
 
 def kept(name: str) -> Path:

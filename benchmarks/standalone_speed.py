@@ -22,7 +22,7 @@ from qkgcc.network import files, onnx_export
 from qkgcc.network.onnx_graph import OPSET, Graph, save, value
 from qkgcc.network.registry import PRETRAINED, pretrained
 from qkgcc.network.steered import SteeredModel
-from qkgcc.pairs.evidence import prepared
+from qkgcc.pairs.evidence import prepare_frames
 from qkgcc.pairs.neural import Network
 
 COMMAND = "python -m benchmarks.standalone_speed"
@@ -62,7 +62,7 @@ def noise(batch: int) -> Any:
 
 def logits(model: SteeredModel, frames: Any, delays: Any) -> object:
     """With what an ONNX file does first."""
-    frames, _ = prepared(Network.of(model), frames)
+    frames, _ = prepare_frames(Network.of(model), frames)
     return model.logits(frames, None, delays)
 
 

@@ -29,7 +29,7 @@ from qkgcc.network.published import PublishedModel
 from qkgcc.network.registry import PRETRAINED, WEIGHTS
 from qkgcc.network.shape import Shape
 from qkgcc.network.steered import SteeredModel
-from qkgcc.pairs.evidence import at_unit_level
+from qkgcc.pairs.frontend import at_unit_level
 from rounding import assert_rounded
 
 pytestmark = pytest.mark.numeric

@@ -39,7 +39,7 @@ from qkgcc.network.card import DIGEST_KEY, KEY, Card
 from qkgcc.network.onnx_graph import NO_DIGEST
 from qkgcc.network.registry import PRETRAINED, pretrained
 from qkgcc.pairs.decoding import DECODERS, posterior
-from qkgcc.pairs.evidence import at_unit_level
+from qkgcc.pairs.frontend import at_unit_level
 from rounding import assert_rounded
 
 pytestmark = pytest.mark.numeric

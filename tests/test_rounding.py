@@ -13,7 +13,7 @@ from qkgcc.audio.recording import open_audio
 from qkgcc.network import reference as plain
 from qkgcc.network.registry import WEIGHTS
 from qkgcc.network.steered import SteeredModel
-from qkgcc.pairs.evidence import at_unit_level
+from qkgcc.pairs.frontend import at_unit_level
 from rounding import EPSILON, assert_rounded, tolerance
 
 pytestmark = pytest.mark.numeric

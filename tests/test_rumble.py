@@ -5,7 +5,8 @@ from qkgcc import DelayEstimator
 from qkgcc.dsp import rumble
 from qkgcc.dsp.rumble import without_rumble
 from qkgcc.network.registry import PRETRAINED
-from qkgcc.pairs.evidence import at_unit_level, prepared
+from qkgcc.pairs.evidence import prepare_frames
+from qkgcc.pairs.frontend import at_unit_level
 from signals import delayed_noise
 
 pytestmark = pytest.mark.numeric
@@ -72,7 +73,7 @@ def test_a_band_keeps_what_it_is_asked_to_hold_and_no_more(name: str) -> None:
     kept = DelayEstimator(name, spacing=0.3, band=(20, 8000))
     assert kept.method_at(RATE).rumble == 20
     frames = np.lib.stride_tricks.sliding_window_view(low, FRAME, axis=1)[:, ::2000].swapaxes(0, 1)
-    np.testing.assert_array_equal(prepared(kept.method_at(RATE), frames)[0], at_unit_level(frames))
+    np.testing.assert_array_equal(prepare_frames(kept.method_at(RATE), frames)[0], at_unit_level(frames))
 
 
 def test_a_frame_has_the_same_answer_whichever_are_with_it() -> None:

@@ -14,7 +14,7 @@ from qkgcc import samples
 from qkgcc.network import files, onnx_export
 from qkgcc.network.registry import PRETRAINED, pretrained
 from qkgcc.network.steered import SteeredModel
-from qkgcc.pairs.evidence import at_unit_level
+from qkgcc.pairs.frontend import at_unit_level
 
 FRAMES = 16
 

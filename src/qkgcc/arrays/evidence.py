@@ -32,7 +32,6 @@ from qkgcc.arrays.geometry import Geometry
 from qkgcc.arrays.presets import array
 from qkgcc.arrays.steering import Pairs, Steering
 from qkgcc.arrays.wiring import Miswiring, WiringCheck
-from qkgcc.audio.frames import Framer, Resampler
 from qkgcc.audio.recording import (
     Recording,
     as_floats,
@@ -55,23 +54,20 @@ from qkgcc.core.checks import (
     check_threads,
 )
 from qkgcc.core.errors import InputError, quantity
-from qkgcc.core.types import DEAD, SILENCE, SPEED_OF_SOUND, Bools, Floats, Floats32, Indices, Samples
+from qkgcc.core.types import SILENCE, SPEED_OF_SOUND, Bools, Floats, Floats32, Indices, Samples
 from qkgcc.delay.estimator import NOTABLE, load_network
 from qkgcc.dsp import gcc
-from qkgcc.dsp.rumble import without_rumble
 from qkgcc.network.registry import ARRAY_DEFAULT, CLASSICAL
 from qkgcc.network.steered import SteeredModel
 from qkgcc.pairs.classical import taper
 from qkgcc.pairs.confidence import narrow_band_warning
-from qkgcc.pairs.evidence import at_unit_level
+from qkgcc.pairs.frontend import FrameBatch, FrontEnd, frame_levels, normalise_frames
 from qkgcc.pairs.neural import Network
 
 RATE = 16000
 """Hz that classical methods work at: what is above 8 kHz is seldom coherent between microphones."""
 FRAME = 0.064
 """Seconds."""
-FAINT = 1e-3
-"""Level of a microphone against the median of the array's below which it counts as dead: 60 dB less."""
 MARGIN = 2
 """Lags on either side beyond what the spacing of a pair allows: a curve is interpolated, and spacings are inexact."""
 SHARPNESS = 1.25
@@ -84,7 +80,6 @@ MOST_PAIRS = 2016
 
 _FINER = 4  # lags in a sample, of a correlation: a cubic through its samples alone would miss its peaks
 _CURVES = 1 << 24  # numbers of the curves that are answered at once
-_BATCH = 1 << 21  # numbers of the spectra that PHAT works on at once
 
 
 class ArrayFrames(NamedTuple):
@@ -176,10 +171,7 @@ class ArrayEvidence:
         self.lags = [self._lags_of(limit, own) for limit, own in zip(self._limits, self.learned, strict=True)]
         """(L,) of each pair, in seconds."""
         self._starts = np.cumsum([0, *(len(one) for one in self.lags)])
-        self._resampler = Resampler(self.sample_rate, self.rate)
-        self._framer = Framer(self.frame, self.hop)
-        self.count = 0
-        """Frames until now."""
+        self._front = FrontEnd(self.sample_rate, self.rate, self.frame, self.hop, start=self.start)
         self._samples = 0
         self._heard, self._dead = 0, np.zeros(len(geometry), np.int64)
         self._lone = 0  # frames that one microphone alone hears
@@ -194,7 +186,7 @@ class ArrayEvidence:
                 frame=self.frame,
                 hop=self.hop,
             )
-        self.latency = self._resampler.latency
+        self.latency = self._front.latency
         """Seconds after the last sample of a frame until it is answered, at most; the frame itself comes on top."""
 
     def push(self, block: Samples) -> ArrayFrames:
@@ -203,19 +195,24 @@ class ArrayEvidence:
         at = self.start + self._samples / self.sample_rate
         check_samples(samples, "the stream", range(len(samples)), self.sample_rate, at)
         self._samples += samples.shape[1]
-        return self._frames(self._resampler.push(samples))
+        return self._answer(self._front.push(samples))
 
     def flush(self) -> ArrayFrames:
         """The rest, at the end; an incomplete frame is none."""
-        return self._frames(self._resampler.flush() if self.sample_rate != self.rate else np.empty((0, 0)))
+        return self._answer(self._front.flush())
 
     def copy(self) -> ArrayEvidence:
         """Another that has heard the same and goes its own way from here."""
         twin = copy.copy(self)
-        twin._resampler, twin._framer = copy.copy(self._resampler), copy.copy(self._framer)
+        twin._front = self._front.copy()
         twin._dead = self._dead.copy()
         twin._wiring = None if self._wiring is None else self._wiring.copy()
         return twin
+
+    @property
+    def count(self) -> int:
+        """Frames until now."""
+        return self._front.count
 
     def curve(self, frames: ArrayFrames, pair: int) -> Floats32:
         """The curves of a pair, by its place in `pairs`, over its `lags`. Shape: (T, L)"""
@@ -313,36 +310,24 @@ class ArrayEvidence:
         reach = math.ceil(limit * self.rate / step) + MARGIN
         return np.asarray(step * np.arange(-reach, reach + 1) / self.rate)
 
-    def _frames(self, samples: Samples) -> ArrayFrames:
-        parts = [self.none]
-        if samples.shape[1]:
-            batch = max(1, min(32, _BATCH // (self.frame * len(self.geometry))))
-            parts += [self._judged(frames) for frames in self._framer.push(samples, batch)]
-        return ArrayFrames.joined(parts)
+    def _answer(self, batches: Iterator[FrameBatch]) -> ArrayFrames:
+        return ArrayFrames.joined([self.none, *(self._answer_batch(batch) for batch in batches)])
 
-    def _judged(self, frames: Samples) -> ArrayFrames:
-        """Shape: (T, M, n) -> T frames"""
-        power = np.var(frames, axis=-1, dtype=np.float64)
-        dead = dead_by(power)
-        alive = np.maximum(1, (~dead).sum(axis=-1))
-        level = np.sqrt(np.where(dead, 0.0, power).sum(axis=-1) / alive)
-        heard = (level >= SILENCE) & (alive > 1)
-        curves, trust = np.tile(self._nothing, (len(frames), 1)), np.full(len(frames), self.trust)
+    def _answer_batch(self, batch: FrameBatch) -> ArrayFrames:
+        count, microphones = batch.power.shape
+        rms, dead, live, heard = frame_levels(batch.power)
+        curves, trust = np.tile(self._nothing, (count, 1)), np.full(count, self.trust)
         if heard.any():
             # One number for all channels of a frame, and what is dead takes no part in it.
-            kept = np.where(dead[heard, :, None], 0, frames[heard]).astype(frames.dtype)
-            if self._network is not None:
-                kept = without_rumble(kept, self.rate, highest=self._network.rumble)
-            kept = at_unit_level(kept)
+            kept = np.where(dead[heard, :, None], 0, batch.samples[heard]).astype(batch.samples.dtype)
+            kept = normalise_frames(kept, self.rate, 0.0 if self._network is None else self._network.rumble)
             trust = self._trusted(kept, heard)
-            kept *= np.sqrt(alive[heard] / frames.shape[1])[:, None, None].astype(frames.dtype)
+            kept *= np.sqrt(live[heard] / microphones)[:, None, None].astype(kept.dtype)
             curves[heard] = self._curves(kept, dead[heard])
-        times = self.start + ((self.count + np.arange(len(frames))) * self.hop + self.frame / 2) / self.rate
-        self.count += len(frames)
         self._heard += int(heard.sum())
-        self._lone += int(((level >= SILENCE) & (alive == 1)).sum())
+        self._lone += int(((rms >= SILENCE) & (live == 1)).sum())
         self._dead = self._dead + dead[heard].sum(axis=0)
-        return ArrayFrames(times, level, heard, trust, dead, curves)
+        return ArrayFrames(batch.times, rms, heard, trust, dead, curves)
 
     def _trusted(self, kept: Samples, heard: Bools) -> Floats:
         """See `ArrayFrames.trust`, after each frame. Shape: (heard, M, n), (T,) -> (T,)"""
@@ -502,12 +487,6 @@ def fewer_found(sources: int | str, whole: int, blocks: Sequence[int]) -> tuple[
     if lacking:
         return (f"fewer sources than the {sources} asked for are found in {lacking} of {len(blocks)} blocks",)
     return ()
-
-
-def dead_by(power: Floats) -> Bools:
-    """Which microphones hold nothing: silence, a constant, or next to nothing against the others. Shape: (T, M)"""
-    floor = np.maximum(DEAD, FAINT * np.sqrt(np.median(power, axis=-1, keepdims=True)))
-    return np.asarray(np.sqrt(power) < floor)
 
 
 def silent_in(microphone: int, frames: int, heard: int) -> str:

@@ -15,7 +15,6 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.audio.frames import cut_frames, resample
 from qkgcc.audio.recording import Recording, as_recording, check_channels, check_long_enough, open_audio
 from qkgcc.core.checks import (
     check_band,
@@ -44,9 +43,10 @@ from qkgcc.dsp.peaks import INTERPOLATIONS
 from qkgcc.network.registry import CLASSICAL, DEFAULT, METHODS, PRETRAINED, pretrained
 from qkgcc.pairs.classical import Classical
 from qkgcc.pairs.confidence import TOLERANCE, limit_cap
-from qkgcc.pairs.evidence import Judged, Method, prepared
+from qkgcc.pairs.evidence import Judged, Method, prepare_frames
+from qkgcc.pairs.frontend import FrontEnd
 from qkgcc.pairs.neural import Network, TorchModel
-from qkgcc.pairs.pipeline import Pipeline, centres
+from qkgcc.pairs.pipeline import Pipeline
 
 DEFAULT_SPACING = 0.5
 """Metres: the lag range when neither a spacing nor a largest delay is given."""
@@ -359,25 +359,26 @@ class DelayEstimator:
         together = -(-count // MOST_COLUMNS)
         sums = np.zeros((-(-count // together) + 1, len(method.frequencies)))
         frames_of = np.zeros(len(sums))
-        first = 0
+        front = FrontEnd(
+            recording.sample_rate, method.sample_rate, method.frame, self._hop(method), start=recording.start
+        )
+        times: list[float] = []
         level = _levels(method, recording)[0]
-        blocks = resample(_blocks(method, recording, progress), recording.sample_rate, method.sample_rate)
-        for batch in cut_frames(blocks, method.frame, self._hop(method)):
-            frames, heard = prepared(method, batch, level)
-            column = (first + np.flatnonzero(heard)) // together
+        for batch in front.frames_of(_blocks(method, recording, progress)):
+            frames, heard = prepare_frames(method, batch.samples, level)
+            column = (len(times) + np.flatnonzero(heard)) // together
             np.add.at(sums, column, method.reliability(frames[heard]))
             np.add.at(frames_of, column, 1)
-            first += len(frames)
+            times += batch.times.tolist()
         if not frames_of.any():
             raise InputError(
                 f"{recording.name}: the channels are silent, or one of them is: there is nothing to explain"
             )
-        columns = -(-first // together)
+        columns = -(-len(times) // together)
         with np.errstate(invalid="ignore"):
             weight = (sums / frames_of[:, None])[:columns].astype(np.float32)
         known = method.frequencies <= min(recording.sample_rate, method.sample_rate) / 2
-        times = centres(method, self._hop(method), 0, first, recording.start)
-        middles = [float(times[i : i + together].mean()) for i in range(0, first, together)]
+        middles = [float(np.mean(times[i : i + together])) for i in range(0, len(times), together)]
         return Explanation(
             source=recording.name,
             method=self.method,

@@ -6,12 +6,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.core.types import DEAD, SILENCE
-from qkgcc.dsp.rumble import without_rumble
 from qkgcc.pairs.decoding import WINDOW, Decoded
-
-COPIED = 1e-7
-"""Share of a frame's power that differs between the channels, their gains aside, below which one is a copy."""
+from qkgcc.pairs.frontend import FrameBatch, channel_power, frame_levels, normalise_frames, one_is_a_copy
 
 Frames = npt.NDArray[np.floating[Any]]
 Floats = npt.NDArray[np.float64]
@@ -132,32 +128,24 @@ class Judged(NamedTuple):
 
 
 def judge(
-    method: Method, frames: Frames, times: Floats, pairs: Sequence[tuple[int, int]], levels: Sequence[float]
+    method: Method, batch: FrameBatch, pairs: Sequence[tuple[int, int]], levels: Sequence[float]
 ) -> list[tuple[Judged, Evidence]]:
     """What a method says of each pair of channels in each frame, and the evidence of those that are not silent.
 
     Args:
         levels: of each pair in the recording, for methods whose scaling is 'utterance'.
-    Shape: (batch, channels, frame)
     """
-    alone = method.of_channels(frames)
-    # take, not an index: pairs lie in memory as they would alone, and so are summed in the same order
-    return [
-        _judge_pair(method, np.take(frames, pair, axis=1), times, pair, level, alone)
-        for pair, level in zip(pairs, levels, strict=True)
-    ]
+    alone = method.of_channels(batch.samples)
+    return [_judge_pair(method, batch, pair, level, alone) for pair, level in zip(pairs, levels, strict=True)]
 
 
 def _judge_pair(
-    method: Method,
-    frames: Frames,
-    times: Floats,
-    pair: tuple[int, int],
-    level: float,
-    alone: tuple[Any, ...] | None,
+    method: Method, batch: FrameBatch, pair: tuple[int, int], level: float, alone: tuple[Any, ...] | None
 ) -> tuple[Judged, Evidence]:
-    recorded = frames
-    frames, heard = prepared(method, frames, level)
+    # take, not an index: pairs lie in memory as they would alone, and so are summed in the same order
+    recorded = np.take(batch.samples, pair, axis=1)
+    frames = _scaled(method, recorded, level)
+    heard = frame_levels(np.take(batch.power, pair, axis=1), faint=0.0).audible
     curve = np.zeros((len(frames), len(method.lags)), dtype=np.float32)
     if method.kind == "posterior":
         curve += 1 / len(method.lags)
@@ -172,40 +160,17 @@ def _judge_pair(
             channels = tuple(tuple(one.channel(number) for one in kept) for number in pair)
         evidence = method.evidence(frames[heard], channels)
         curve[heard], delay[heard], confidence[heard], beyond[heard] = method.decode(evidence)
-        copied[heard] = _one_is_a_copy(recorded[heard])
+        copied[heard] = one_is_a_copy(recorded[heard])
         confidence[copied] = 0.0
-    return Judged(times, curve, delay, confidence, beyond, copied), evidence
+    return Judged(batch.times, curve, delay, confidence, beyond, copied), evidence
 
 
-def prepared(method: Method, frames: Frames, level: float = 1.0) -> tuple[Frames, npt.NDArray[np.bool_]]:
+def prepare_frames(method: Method, frames: Frames, level: float = 1.0) -> tuple[Frames, npt.NDArray[np.bool_]]:
     """Frames as the method wants them, and which of them are not silent. Shape: (batch, 2, frame), (batch,)"""
-    # What counts as sound is what changes: a constant offset is silence too.
-    power = np.var(frames, axis=-1, dtype=np.float64)
-    heard = (np.sqrt(power.mean(axis=-1)) >= SILENCE) & (np.sqrt(power) >= DEAD).all(axis=-1)
+    return _scaled(method, frames, level), frame_levels(channel_power(frames), faint=0.0).audible
+
+
+def _scaled(method: Method, frames: Frames, level: float) -> Frames:
     if method.scaling == "frame":
-        frames = at_unit_level(without_rumble(frames, method.sample_rate, highest=method.rumble))
-    elif method.scaling == "utterance":
-        frames = frames / frames.dtype.type(level)
-    return frames, heard
-
-
-def at_unit_level(frames: Frames) -> Frames:
-    """Frames without large constant offsets, all channels divided by their joint RMS. Shape: (batch, M, n) -> same"""
-    mean = frames.mean(axis=-1, keepdims=True, dtype=np.float64)
-    around = frames - mean
-    spread = np.sqrt(np.multiply(around, around, out=around).mean(axis=-1, keepdims=True))
-    # Sound has a small mean of its own, which networks know. Of a large one a hundredth is left: with nothing left, the
-    # lowest bin would have no phase but that of rounding.
-    large = np.abs(mean) > 0.1 * spread
-    centred = frames - np.where(large, 0.99 * mean, 0.0).astype(frames.dtype) if large.any() else frames
-    joint = np.sqrt(np.mean(np.square(centred, dtype=np.float64), axis=(1, 2), keepdims=True))
-    return np.asarray(centred / np.maximum(joint, SILENCE / 2).astype(frames.dtype))
-
-
-def _one_is_a_copy(frames: Frames) -> npt.NDArray[np.bool_]:
-    """Whether the channels are the same but for a gain and an offset. Shape: (batch, 2, frame) -> (batch,)"""
-    wide = frames.astype(np.float64)
-    first, second = np.moveaxis(wide - wide.mean(axis=-1, keepdims=True), 1, 0)
-    product = (first * second).sum(axis=-1) ** 2
-    power = (first**2).sum(axis=-1) * (second**2).sum(axis=-1)
-    return np.asarray(product >= (1 - COPIED) * power)
+        return normalise_frames(frames, method.sample_rate, method.rumble)
+    return frames / frames.dtype.type(level) if method.scaling == "utterance" else frames

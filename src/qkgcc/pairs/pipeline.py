@@ -9,14 +9,14 @@ the parts is a copy of the whole state. However blocks are cut, frames are the s
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from qkgcc.audio.frames import Framer, Resampler
-from qkgcc.core.types import Floats, Samples
+from qkgcc.core.types import Samples
 from qkgcc.pairs.decoding import Decoded
 from qkgcc.pairs.evidence import Evidence, Judged, Method, judge
+from qkgcc.pairs.frontend import FrameBatch, FrontEnd
 from qkgcc.pairs.neural import Network
 from qkgcc.pairs.smoothing import Smoother
 
@@ -106,10 +106,9 @@ class Pipeline:
         ahead: float = math.inf,
         smoothing: float | None = None,
     ) -> None:
-        self.method, self.pairs, self._hop, self._start = method, tuple(pairs), hop, start
+        self.method, self.pairs = method, tuple(pairs)
         self._levels = [1.0] * len(pairs) if levels is None else list(levels)
-        self._resampler = Resampler(sample_rate, method.sample_rate)
-        self._framer = Framer(method.frame, hop)
+        self._front = FrontEnd(sample_rate, method.sample_rate, method.frame, hop, start=start)
         seconds = hop / method.sample_rate
         fresh: InContext | Smoother = (
             Smoother(method, seconds, smoothing)
@@ -120,38 +119,31 @@ class Pipeline:
         self.totals = [Total() for _ in pairs]
         """Of each pair."""
         self.none = Judged.none(len(method.lags))
-        self.latency = self._resampler.latency + fresh.after * seconds
+        self.latency = self._front.latency + fresh.after * seconds
         """Seconds from the last sample of a frame to the one that finishes it, at most."""
         self.calibrated = method.calibrated and fresh.whole
 
     def push(self, block: Samples) -> list[Judged]:
         """The frames that are finished by now, of each pair. Shape: (channels, n) -> T frames"""
-        return self._judge(self._resampler.push(block))
+        return self._judge(self._front.push(block))
 
     def flush(self) -> list[Judged]:
         """The rest, at the end; an incomplete frame is none."""
-        last = self._judge(self._resampler.flush())
+        last = self._judge(self._front.flush())
         return [Judged.joined([rows, over.flush()]) for rows, over in zip(last, self._over_time, strict=True)]
 
     def copy(self) -> "Pipeline":
         twin = copy.copy(self)
-        twin._resampler, twin._framer = copy.copy(self._resampler), copy.copy(self._framer)
+        twin._front = self._front.copy()
         twin._over_time = [copy.copy(one) for one in self._over_time]
         twin.totals = [copy.copy(one) for one in self.totals]
         return twin
 
-    def _judge(self, samples: Samples) -> list[Judged]:
+    def _judge(self, batches: Iterator[FrameBatch]) -> list[Judged]:
         finished: list[list[Judged]] = [[] for _ in self.pairs]
-        for frames in self._framer.push(samples) if samples.shape[1] else ():
-            first = self.totals[0].frames
-            times = centres(self.method, self._hop, first, first + len(frames), self._start)
-            judged = judge(self.method, frames, times, self.pairs, self._levels)
+        for batch in batches:
+            judged = judge(self.method, batch, self.pairs, self._levels)
             for (rows, evidence), total, over, done in zip(judged, self.totals, self._over_time, finished, strict=True):
                 total.add(rows, evidence)
                 done.append(over.push(rows))
         return [Judged.joined(done) if done else self.none for done in finished]
-
-
-def centres(method: Method, hop: int, first: int, last: int, start: float) -> Floats:
-    """Of the frames from `first` to before `last`, in seconds; the first sample is at `start`."""
-    return start + (np.arange(first, last) * hop + method.frame / 2) / method.sample_rate

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qkgcc.arrays.evidence import check_microphones, dead_by, dead_in, silent_in
+from qkgcc.arrays.evidence import check_microphones, dead_in, silent_in
 from qkgcc.arrays.geometry import Geometry
 from qkgcc.arrays.presets import array
 from qkgcc.audio.frames import Framer
@@ -16,6 +16,7 @@ from qkgcc.core.checks import check_callback, check_method, check_number, check_
 from qkgcc.core.types import SILENCE, SPEED_OF_SOUND, Floats
 from qkgcc.delay.estimator import NOTABLE, DelayEstimator
 from qkgcc.network.registry import CLASSICAL
+from qkgcc.pairs.frontend import dead_microphones
 from qkgcc.selfcal.refine import TOLERANCE, Moments, check_tolerance
 
 MOST = 300
@@ -92,6 +93,6 @@ def _dead_microphones(recording: Recording) -> tuple[tuple[int, ...], tuple[str,
             power = np.var(frames, axis=-1, dtype=np.float64)
             loud = np.sqrt(power.max(axis=-1)) >= SILENCE
             heard += int(loud.sum())
-            dead += dead_by(power)[loud].sum(axis=0)
+            dead += dead_microphones(power)[loud].sum(axis=0)
     said = (silent_in(int(one), int(dead[one]), heard) for one in np.flatnonzero(dead > NOTABLE * heard))
     return tuple(dead_in(dead, heard)), tuple(said)

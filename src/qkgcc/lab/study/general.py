@@ -44,7 +44,7 @@ from qkgcc.lab.study.framesets import FRAME, RATE, FrameSet
 from qkgcc.pairs.classical import TAPER, Classical
 from qkgcc.pairs.confidence import TOLERANCE
 from qkgcc.pairs.decoding import peaks
-from qkgcc.pairs.evidence import Frames, Method, prepared
+from qkgcc.pairs.evidence import Frames, Method, prepare_frames
 from qkgcc.pairs.neural import Network
 
 NAME = "general"
@@ -146,7 +146,7 @@ def estimate(
             if method.scaling == "utterance":
                 frames = frames / given.levels[part, None, None]
             else:
-                frames, _ = prepared(method, frames)
+                frames, _ = prepare_frames(method, frames)
             evidence = method.evidence(frames.astype(np.float32))
             curves[here], delays[part], confidence[part], beyond[here] = method.decode(evidence)
             if isinstance(method, Network):

@@ -35,7 +35,7 @@ from qkgcc.pairs import decoding
 from qkgcc.pairs.calibration import KEY, Calibration, Context, Curves, expected_calibration_error
 from qkgcc.pairs.confidence import TOLERANCE
 from qkgcc.pairs.decoding import DECODERS, Support
-from qkgcc.pairs.evidence import prepared
+from qkgcc.pairs.evidence import prepare_frames
 from qkgcc.pairs.neural import Model, Network
 
 RATES = (RATE, 11025, 8000)
@@ -90,7 +90,7 @@ def posteriors(
     for sequence in np.unique(given.sequences):
         rows = np.flatnonzero(given.sequences == sequence)
         method = whole.limited(rate, float(given.limits[rows[0]]) / RATE, None)
-        frames, _ = prepared(method, given.frames[rows])
+        frames, _ = prepare_frames(method, given.frames[rows])
         found.append(Posterior(rows, method, method.decode(method.evidence(frames)).curve))
         if progress is not None:
             progress(1)
