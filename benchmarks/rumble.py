@@ -194,7 +194,8 @@ def main() -> None:
     notes = [
         f"Percent of {len(given)} frames of {arguments.scenes} recordings of validation voices that are right to "
         "62.5 us, each frame by itself. dB: above the frame with all that is in it already. A network's name: as it "
-        f"is used, `qkgcc.dsp.rumble` before it ({rumble.HIGHEST:g} Hz, {rumble.DROWNS:g} times); the last columns: "
+        f"is used, `qkgcc.dsp.rumble` before it ({rumble.MAX_RUMBLE_HZ:g} Hz, "
+        f"{rumble.MIN_RUMBLE_TO_REST:g} times); the last columns: "
         f"others of these two numbers, with `{next(iter(PRETRAINED))}`.",
     ]
     write("rumble", "Hum and rumble beside a talker", command, list(table[0]), table, notes, here=here)
@@ -202,7 +203,7 @@ def main() -> None:
     notes = [
         "Percent right to 62.5 us, and the mean confidence of a frame by itself (`phat`: its coherence). A source of "
         "which nearly everything lies below 280 Hz is taken for rumble where noise is left when it is gone, and kept "
-        f"where next to nothing is: from {10 * np.log10(rumble.ALONE):.0f} dB on.",
+        f"where next to nothing is: from {10 * np.log10(rumble.MAX_RUMBLE_TO_REST):.0f} dB on.",
     ]
     write("low_sources", "Low sources alone", command, list(lowly[0]), lowly, notes, here=here)
     alone = list(nobody())

@@ -157,8 +157,8 @@ class TestStreams:
     def test_endless_sound_is_read_up_to_a_bound(
         self, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(decode, "LARGEST_STREAM", 1_000_000)
-        monkeypatch.setattr(decode, "_IN_MEMORY", 100_000)
+        monkeypatch.setattr(decode, "MAX_STREAM_BYTES", 1_000_000)
+        monkeypatch.setattr(decode, "_MAX_MEMORY_BYTES", 100_000)
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         stream = Endless(written(format))
         with pytest.raises(InputError, match=r"endless does not end: 1\.0e\+06 bytes of a stream are read at most"):
@@ -167,7 +167,7 @@ class TestStreams:
         assert list(tmp_path.iterdir()) == []
 
     def test_a_long_stream_lies_in_a_file_without_a_name(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(decode, "_IN_MEMORY", 10_000)
+        monkeypatch.setattr(decode, "_MAX_MEMORY_BYTES", 10_000)
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         recording = open_audio(io.BytesIO(written("WAV", subtype="FLOAT")))
         np.testing.assert_array_equal(recording.read(), SOUND.T)
@@ -177,7 +177,7 @@ class TestStreams:
         assert list(tmp_path.iterdir()) == []
 
     def test_two_readers_do_not_disturb_each_other(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(decode, "_BLOCK_SAMPLES", 4000)
+        monkeypatch.setattr(decode, "_MAX_BLOCK_SAMPLES", 4000)
         recording = open_audio(io.BytesIO(written("WAV", subtype="FLOAT")))
         pairs = list(zip(recording.blocks(), recording.blocks(), strict=True))
         assert len(pairs) == 10
@@ -221,7 +221,7 @@ class TestStreams:
 
 
 def test_blocks_of_many_channels_have_fewer_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "_BLOCK_SAMPLES", 8000)
+    monkeypatch.setattr(decode, "_MAX_BLOCK_SAMPLES", 8000)
     soundfile.write(tmp_path / "a.wav", SOUND, 16000, subtype="FLOAT")
     recording = open_audio(tmp_path / "a.wav")
     assert {block.shape for block in recording.blocks()} == {(2, 4000)}

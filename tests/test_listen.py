@@ -285,7 +285,7 @@ class TestRealTime:
         assert seconds == pytest.approx(0.25)
 
     def test_as_fast_as_it_is_taken_nothing_is_lost(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(capture, "ROOM", 0.1)
+        monkeypatch.setattr(capture, "MAX_WAITING_SECONDS", 0.1)
         x = sound()
         with Replay(written(tmp_path, x), speed=0) as source:
             time.sleep(0.05)
@@ -385,8 +385,8 @@ class TestOverruns:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """There is room for a tenth of a second, and the analysis takes three times as long as the sound."""
-        monkeypatch.setattr(capture, "ROOM", 0.1)
-        monkeypatch.setattr(listening, "BEHIND", 0.1)
+        monkeypatch.setattr(capture, "MAX_WAITING_SECONDS", 0.1)
+        monkeypatch.setattr(listening, "MAX_BEHIND_SECONDS", 0.1)
         x, path = sound(0.6), tmp_path / "record.wav"
         source = Meanwhile([Block(part, 0.01 * (i + 1), 0) for i, part in enumerate(cut(x))])
 
@@ -446,7 +446,7 @@ class TestRecorder:
         assert open_audio(path).samples == 2.5 * RATE
 
     def test_beyond_what_a_wav_file_can_count(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(recorder, "_LARGEST", 20_000)
+        monkeypatch.setattr(recorder, "_MAX_WAV_BYTES", 20_000)
         x, path = sound(), tmp_path / "record.wav"
         recording = Recorder(path, RATE, 2)
         recording.write(x)
@@ -589,7 +589,7 @@ class FakePortAudio(ModuleType):
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> FakePortAudio:
     fake = FakePortAudio()
-    monkeypatch.setattr(listening, "BEHIND", 10)  # it plays faster than real time
+    monkeypatch.setattr(listening, "MAX_BEHIND_SECONDS", 10)  # it plays faster than real time
     monkeypatch.setitem(sys.modules, "sounddevice", fake)
     return fake
 
@@ -620,7 +620,7 @@ class TestSoundCard:
 
     def test_a_callback_never_waits(self, library: FakePortAudio, monkeypatch: pytest.MonkeyPatch) -> None:
         """Nobody takes blocks: it goes on, and what finds no room is counted."""
-        monkeypatch.setattr(capture, "ROOM", 0.2)
+        monkeypatch.setattr(capture, "MAX_WAITING_SECONDS", 0.2)
         with SoundCard() as source:
             assert isinstance(source, SoundCard)
             source._stream._thread.join(5)
@@ -646,7 +646,7 @@ class TestSoundCard:
         assert library.closed == 1
 
     def test_nothing_comes_any_more(self, library: FakePortAudio, listen: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(capture, "GONE", 0.3)
+        monkeypatch.setattr(capture, "GONE_SECONDS", 0.3)
         said = listen(*self.OPTIONS)
         assert said.code == 1
         assert len(said.out.splitlines()) == 1 + 14

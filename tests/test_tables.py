@@ -123,7 +123,7 @@ class TestPipesAndDevices:
 
 
 def test_a_table_has_a_largest_number_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MOST_ROWS", 3)
+    monkeypatch.setattr(tables, "MAX_TABLE_ROWS", 3)
     path = tmp_path / "truth.csv"
     path.write_text("file,delay_samples\na,1\nb,1\nc,1\n")
     assert len(Truth.read(path).parts) == 3

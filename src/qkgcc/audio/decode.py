@@ -1,8 +1,8 @@
 """Sound files as soundfile reads them, with every way in which they can be broken said in one sentence.
 
 Streams (pipes, devices, binary files of a program) are first copied to a temporary file, which has no name and is gone
-with the process: so an hour of sound needs little memory, and an endless stream ends at `LARGEST_STREAM` bytes. What is
-no sound is refused when its first block has been read.
+with the process: so an hour of sound needs little memory, and an endless stream ends at `MAX_STREAM_BYTES`. What is no
+sound is refused when its first block has been read.
 
 Is a file cut short? libsndfile reads what is left of most formats without a word. Each container says somewhere how
 long it is: RIFF, RF64, W64 and AIFF in the headers of their chunks, which may lie anywhere in the file, AU in its own,
@@ -27,13 +27,13 @@ from qkgcc.core.interrupts import interrupts_wait
 from qkgcc.core.types import Floats32
 
 BLOCK_SECONDS = 10
-LARGEST_STREAM = 4_000_000_000
+MAX_STREAM_BYTES = 4_000_000_000
 """Bytes of a stream that are read: 5 hours of 16-bit stereo at 48 kHz as WAV, or 3 days of it as Opus."""
 
-_BLOCK_SAMPLES = 1 << 24  # of all channels together
-_PIECE = 64  # samples; the usual blocks of FLAC (1152, 4096, 4608) are whole numbers of them
-_BLOCK = 1 << 16  # bytes
-_IN_MEMORY = 1 << 24  # bytes up to which a stream needs no file
+_MAX_BLOCK_SAMPLES = 1 << 24  # of all channels together
+_REREAD_SAMPLES = 64  # the usual blocks of FLAC (1152, 4096, 4608) are whole numbers of them
+_STREAM_BLOCK_BYTES = 1 << 16
+_MAX_MEMORY_BYTES = 1 << 24  # up to which a stream needs no file
 _UNRECOGNISED = 1  # libsndfile's number of that error
 
 
@@ -59,7 +59,7 @@ class SoundFile:
         self.sample_rate = int(info.samplerate)
         self.channels = int(info.channels)
         self.samples = int(info.frames)
-        self._block_length = max(1, min(BLOCK_SECONDS * self.sample_rate, _BLOCK_SAMPLES // self.channels))
+        self._block_length = max(1, min(BLOCK_SECONDS * self.sample_rate, _MAX_BLOCK_SAMPLES // self.channels))
 
     def blocks(self, first: int, last: int) -> Iterator[Floats32]:
         """The samples from `first` up to `last`, as blocks of shape (channels, n)."""
@@ -101,8 +101,8 @@ class SoundFile:
         try:
             with interrupts_wait(), soundfile.SoundFile(self._open()) as file:
                 file.seek(position)
-                for _ in range(self._block_length // _PIECE + 1):
-                    count = len(file.read(_PIECE))
+                for _ in range(self._block_length // _REREAD_SAMPLES + 1):
+                    count = len(file.read(_REREAD_SAMPLES))
                     found = position = position + count
         except (soundfile.SoundFileError, RuntimeError):
             pass  # here it is
@@ -130,17 +130,17 @@ class _Stream:
     """What was read of a stream, in memory or in a temporary file without a name."""
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
-        """An `InputError` unless it begins as sound does, and ends before `LARGEST_STREAM`."""
-        self.file: Any = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - it lives as long as its readers
+        """An `InputError` unless it begins as sound does, and ends before `MAX_STREAM_BYTES`."""
+        self.file: Any = tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES)  # noqa: SIM115 - it lives as long as its readers
         weakref.finalize(self, self.file.close)
         self.lock = threading.Lock()
         self.size = 0
         while block := _block(stream, name):
             self.size += len(block)
-            if self.size > LARGEST_STREAM:
+            if self.size > MAX_STREAM_BYTES:
                 raise InputError(
-                    f"{name} does not end: {LARGEST_STREAM:.1e} bytes of a stream are read at most; save a part of it "
-                    "to a file, and name that"
+                    f"{name} does not end: {MAX_STREAM_BYTES:.1e} bytes of a stream are read at most; save a part of "
+                    "it to a file, and name that"
                 )
             try:
                 self.file.seek(0, io.SEEK_END)  # behind what the check has read
@@ -204,7 +204,7 @@ class _Reader(io.RawIOBase):
 
 def _block(stream: BinaryIO, name: str) -> bytes | None:
     try:
-        block: object = stream.read(_BLOCK)
+        block: object = stream.read(_STREAM_BLOCK_BYTES)
     except UnicodeDecodeError:
         block = "?"
     except (OSError, ValueError, TypeError) as error:  # a ValueError of one that is closed
@@ -254,11 +254,11 @@ def _reason(error: Exception) -> str:
     return str(error).rsplit(": ", 1)[-1].strip().rstrip(".") or "unknown format"
 
 
-UNKNOWN = (0, 0x7FFFF000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
+UNKNOWN_LENGTHS = (0, 0x7FFFF000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 """Lengths that programs write which stream to a pipe and cannot know the true one."""
 
-_MOST_CHUNKS = 10_000  # before the samples; a file with more is made to be slow
-_OGG_TAIL = 1 << 17  # bytes that hold the last page: it has up to 65,307
+_MAX_CHUNKS = 10_000  # before the samples; a file with more is made to be slow
+_OGG_TAIL_BYTES = 1 << 17  # that hold the last page: it has up to 65,307
 
 
 @dataclass(frozen=True)
@@ -301,14 +301,14 @@ def missing_bytes(file: BinaryIO) -> int:
         if len(head) < 12:
             return 12 - len(head)
         length = int(struct.unpack_from(">I", head, 4)[0])
-        return _missing_samples(file, size, _AIFF) if length in UNKNOWN else max(0, 8 + length - size)
+        return _missing_samples(file, size, _AIFF) if length in UNKNOWN_LENGTHS else max(0, 8 + length - size)
     if head[:4] in (b".snd", b"dns."):
         if len(head) < 24:
             return 24 - len(head)
         start, length = struct.unpack_from(">II" if head[:4] == b".snd" else "<II", head, 4)
-        return 0 if length in UNKNOWN else max(0, start + length - size)
+        return 0 if length in UNKNOWN_LENGTHS else max(0, start + length - size)
     if head[:4] == b"OggS":
-        return _missing_of_ogg(_read_at(file, max(0, size - _OGG_TAIL), _OGG_TAIL))
+        return _missing_of_ogg(_read_at(file, max(0, size - _OGG_TAIL_BYTES), _OGG_TAIL_BYTES))
     return 0
 
 
@@ -318,7 +318,7 @@ def repair_streamed_wav_header(file: BinaryIO) -> None:
         return
     size = file.seek(0, io.SEEK_END)
     at, length = _find_samples(file, size, _RIFF)
-    if length in UNKNOWN and at <= size:
+    if length in UNKNOWN_LENGTHS and at <= size:
         for place, value in ((4, size - 8), (at - 4, size - at)):
             file.seek(place)
             file.write(struct.pack("<I", value))
@@ -334,7 +334,7 @@ def _missing_samples(file: BinaryIO, size: int, chunks: _Chunks, length: int | N
     if stated is None:
         return max(0, at - size)
     length = stated if length is None else length
-    return 0 if length in UNKNOWN else max(0, at + length - size)
+    return 0 if length in UNKNOWN_LENGTHS else max(0, at + length - size)
 
 
 def _find_samples(file: BinaryIO, size: int, chunks: _Chunks) -> tuple[int, int | None]:
@@ -343,7 +343,7 @@ def _find_samples(file: BinaryIO, size: int, chunks: _Chunks) -> tuple[int, int 
     Where there is no such chunk: how large the file has to be for the next header, and None.
     """
     at = chunks.first
-    for _ in range(_MOST_CHUNKS):
+    for _ in range(_MAX_CHUNKS):
         begin = at + chunks.header.size
         if begin > size:
             return size if at == size else begin, None

@@ -11,7 +11,7 @@ from qkgcc.core.types import Floats32
 FORMATS = ("u8", "s16le", "s24le", "s32le", "f32le", "f64le")
 """Unsigned, signed or float samples of so many bits, the lowest byte first; the names are those of ffmpeg."""
 
-_CHUNK = 1 << 16
+_READ_BYTES = 1 << 16
 
 
 def sample_bytes(format: str) -> int:
@@ -72,6 +72,6 @@ def blocks(source: BinaryIO, format: str, channels: int, size: int) -> Iterator[
 def _read(source: BinaryIO) -> bytes:
     """What there is, without waiting for more; empty at the end."""
     try:
-        return bytes(source.read1(_CHUNK))  # type: ignore[attr-defined]
+        return bytes(source.read1(_READ_BYTES))  # type: ignore[attr-defined]
     except OSError as error:
         raise InputError(f"the raw sound cannot be read: {error.strerror or error}") from None

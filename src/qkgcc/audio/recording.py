@@ -20,8 +20,8 @@ from qkgcc.core.checks import as_numpy, check_indices, check_number, short_repr,
 from qkgcc.core.errors import InputError, quantity
 from qkgcc.core.types import Samples
 
-_LONGEST = 1e9  # seconds into a recording
-LARGEST = 1e12
+_MAX_SECONDS = 1e9  # seconds into a recording
+MAX_SAMPLE = 1e12
 """Of a sample. Full scale is 1, and 32-bit numbers that nobody has scaled are 2e9: what is larger was never sound, and
 its squares and sums may overflow."""
 
@@ -160,17 +160,17 @@ def check_long_enough(recording: Recording, frame: int, rate: int) -> None:
 
 
 def check_samples(block: Samples, name: str, channels: Sequence[int], sample_rate: int, start: float) -> None:
-    """A NaN, an infinity or a number beyond `LARGEST` is an `InputError` that says where.
+    """A NaN, an infinity or a number beyond `MAX_SAMPLE` is an `InputError` that says where.
 
     Args:
         start: seconds of the block's first sample.
     """
-    bad = ~(np.abs(block) <= LARGEST)
+    bad = ~(np.abs(block) <= MAX_SAMPLE)
     if bad.any():
         channel, sample = (int(i) for i in np.argwhere(bad)[0])
         value = block[channel, sample]
         lacking = (
-            f"samples up to {LARGEST:g} (full scale is 1: scale them)"
+            f"samples up to {MAX_SAMPLE:g} (full scale is 1: scale them)"
             if np.isfinite(value)
             else "finite samples (repair or cut that part)"
         )
@@ -279,8 +279,8 @@ def _two_recorders(one: Any, two: Any, start: float | None, end: float | None) -
 def _part(name: str, samples: int, rate: int, start: float | None, end: float | None) -> tuple[int, int]:
     if samples == 0:
         raise InputError(f"{name} holds no samples")
-    begin = 0.0 if start is None else check_number("start", start, 0, _LONGEST, "s")
-    stop = samples / rate if end is None else check_number("end", end, 0, _LONGEST, "s")
+    begin = 0.0 if start is None else check_number("start", start, 0, _MAX_SECONDS, "s")
+    stop = samples / rate if end is None else check_number("end", end, 0, _MAX_SECONDS, "s")
     first, last = round(begin * rate), samples if end is None else round(stop * rate)
     for what, second, sample in (("start", begin, first), ("end", stop, last)):
         if sample > samples:

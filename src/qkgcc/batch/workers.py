@@ -24,8 +24,8 @@ from qkgcc.core.interrupts import StopRequest
 T = TypeVar("T")
 R = TypeVar("R")
 
-_LOOK = 0.1  # seconds between two looks whether to stop
-_PATIENCE = 5.0  # seconds in which a worker has to end: longer than a file takes to be written
+_POLL_SECONDS = 0.1  # between two looks whether to stop
+_END_SECONDS = 5.0  # in which a worker has to end: longer than a file takes to be written
 
 
 @dataclass
@@ -37,7 +37,7 @@ class _Worker:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Progress:
     """From a worker: how far it is with what it has in hand."""
 
     what: Any
@@ -74,10 +74,10 @@ def share_tasks(
         for _ in range(min(jobs, len(tasks))):
             start()
         while workers and not stop():
-            for pipe in _ready(workers, _LOOK):
+            for pipe in _ready(workers, _POLL_SECONDS):
                 worker = workers[pipe]
                 answer, alive = _received(pipe)
-                if isinstance(answer, _Told):
+                if isinstance(answer, _Progress):
                     progress(worker.task, answer.what)
                     continue
                 had, worker.task = worker.task, None
@@ -97,20 +97,20 @@ def share_tasks(
             raise InputError("the workers died as they began, perhaps for want of memory: use fewer jobs")
         for worker in workers.values():
             worker.process.terminate()
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + _END_SECONDS
         while workers and (left := end - time.monotonic()) > 0:
             for pipe in _ready(workers, left):
                 answer, alive = _received(pipe)
                 if not alive:
                     del workers[pipe]
-                elif answer is not None and not isinstance(answer, _Told):
+                elif answer is not None and not isinstance(answer, _Progress):
                     yield workers[pipe].task, answer
     finally:
         for pipe, worker in workers.items():
             worker.process.terminate()
             pipe.close()
         for process in processes:
-            process.join(_PATIENCE)
+            process.join(_END_SECONDS)
             process.kill()
 
 
@@ -164,7 +164,7 @@ def _serve(pipe: Any, begin: Callable[..., Any], arguments: tuple[Any, ...]) -> 
         while not stop():
             with stop.at_once():
                 task = pipe.recv()
-            pipe.send(do(task, stop, lambda what: pipe.send(_Told(what))))
+            pipe.send(do(task, stop, lambda what: pipe.send(_Progress(what))))
     except (KeyboardInterrupt, EOFError, BrokenPipeError, ConnectionResetError):
         pass
     os._exit(0)  # threads that are at work on a recording are not waited for

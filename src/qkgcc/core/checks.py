@@ -19,9 +19,9 @@ import numpy as np
 from qkgcc.core.errors import InputError
 from qkgcc.core.types import Floats
 
-_MOST_INDICES = 10_000  # more were never channels: a recording was given in their place
+_MAX_INDICES = 10_000  # more were never channels: a recording was given in their place
 
-_MOST_NUMBERS = 10_000_000  # of an array that is no recording
+_MAX_NUMBERS = 10_000_000  # of an array that is no recording
 
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 60
@@ -114,11 +114,11 @@ def check_indices(what: str, value: Any, names: str) -> tuple[int, ...]:
     """
     try:
         none = isinstance(value, (str, bytes, dict, set))
-        chosen = None if none else [unwrap_scalar(one) for one in itertools.islice(value, _MOST_INDICES + 1)]
+        chosen = None if none else [unwrap_scalar(one) for one in itertools.islice(value, _MAX_INDICES + 1)]
     except (TypeError, ValueError):  # a ValueError of a closed stream
         chosen = None
     whole = chosen is not None and all(isinstance(one, int) and not isinstance(one, bool) for one in chosen)
-    if chosen is None or not whole or len(chosen) > _MOST_INDICES:
+    if chosen is None or not whole or len(chosen) > _MAX_INDICES:
         raise InputError(f"{what} is {short_repr(value)}; expected whole numbers, such as {names}")
     return tuple(chosen)
 
@@ -203,7 +203,7 @@ def check_array(what: str, value: Any, expected: str) -> Floats:
         found = np.asarray(values)
     except (TypeError, ValueError, OverflowError, RuntimeError):  # such as rows of unequal lengths
         found = np.empty(0, object)
-    if found.size > _MOST_NUMBERS:
+    if found.size > _MAX_NUMBERS:
         raise InputError(f"{what}: {found.size} numbers are too many; expected {expected}")
     if found.dtype.kind not in "iufb" or (found.dtype.kind == "b" and found.ndim == 0):
         raise InputError(f"{what}: expected {expected}, got {short_repr(value)}")

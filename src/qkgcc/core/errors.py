@@ -2,7 +2,7 @@
 
 import re
 
-_LONGEST = 2000  # letters of a message: nobody reads more, and what was given may be a file's worth
+_MAX_MESSAGE_LETTERS = 2000  # nobody reads more, and what was given may be a file's worth
 
 
 def quantity(number: int, noun: str) -> str:
@@ -34,9 +34,9 @@ class InputError(ValueError):
 
     def __init__(self, message: str) -> None:
         message = escape(message)  # what was given may hold anything
-        left_out = len(message) - _LONGEST
+        left_out = len(message) - _MAX_MESSAGE_LETTERS
         if left_out > 0:
-            half = _LONGEST // 2
+            half = _MAX_MESSAGE_LETTERS // 2
             message = f"{message[:half]} [... {left_out} letters left out ...] {message[-half:]}"
         super().__init__(message)
 

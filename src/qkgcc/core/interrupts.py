@@ -36,7 +36,7 @@ def interrupts_wait() -> Iterator[None]:
             handler(*held[0])
 
 
-_SAME = 0.5  # seconds: `timeout` sends its signal twice, once to the process and once to its group
+_SAME_REQUEST_SECONDS = 0.5  # `timeout` sends its signal twice, once to the process and once to its group
 
 
 class StopRequest:
@@ -54,7 +54,7 @@ class StopRequest:
         now = time.monotonic()
         if self._asked is None:
             self._asked = now
-        if self._open or now - self._asked > _SAME:
+        if self._open or now - self._asked > _SAME_REQUEST_SECONDS:
             self._open = False
             raise KeyboardInterrupt
 

@@ -22,11 +22,11 @@ import numpy.typing as npt
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import broken_link, display_name, write_whole
 
-MOST_CHARACTERS = 1_000_000
+MAX_TEXT_CHARACTERS = 1_000_000
 """Of a text that is read as a whole: settings, a geometry."""
-MOST_ROWS = 1_000_000
+MAX_TABLE_ROWS = 1_000_000
 """Of a table."""
-LONGEST_LINE = 1_000_000
+MAX_LINE_CHARACTERS = 1_000_000
 """In characters."""
 _NUMBERS_PER_PIECE = 1 << 12
 
@@ -43,14 +43,14 @@ def excerpt(words: Iterable[str], most: int = 200) -> str:
 
 
 def read_text(path: str | Path) -> str:
-    """A whole file in UTF-8, of at most `MOST_CHARACTERS`."""
+    """A whole file in UTF-8, of at most `MAX_TEXT_CHARACTERS`."""
     parts, count = [], 0
     for line in text_lines(path):
         parts.append(line)
         count += len(line)
-        if count > MOST_CHARACTERS:
+        if count > MAX_TEXT_CHARACTERS:
             raise InputError(
-                f"{display_name(path)} is too long: expected a text of at most {MOST_CHARACTERS} characters"
+                f"{display_name(path)} is too long: expected a text of at most {MAX_TEXT_CHARACTERS} characters"
             )
     return "".join(parts)
 
@@ -60,9 +60,11 @@ def text_lines(path: str | Path) -> Iterator[str]:
     name = display_name(path)
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            while line := file.readline(LONGEST_LINE + 1):
-                if len(line) > LONGEST_LINE:
-                    raise InputError(f"{name} is no text file: it has a line of more than {LONGEST_LINE} characters")
+            while line := file.readline(MAX_LINE_CHARACTERS + 1):
+                if len(line) > MAX_LINE_CHARACTERS:
+                    raise InputError(
+                        f"{name} is no text file: it has a line of more than {MAX_LINE_CHARACTERS} characters"
+                    )
                 yield line
     except FileNotFoundError:
         raise InputError(f"cannot read {name}: {broken_link(path) or 'there is no such file'}") from None
@@ -79,8 +81,8 @@ def table_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str]
     reader = csv.reader(lines)
     try:
         for count, row in enumerate(reader):
-            if count > MOST_ROWS:
-                raise InputError(f"{name} has too many rows: expected at most {MOST_ROWS}")
+            if count > MAX_TABLE_ROWS:
+                raise InputError(f"{name} has too many rows: expected at most {MAX_TABLE_ROWS}")
             if row:
                 yield reader.line_num, row
     except csv.Error as error:

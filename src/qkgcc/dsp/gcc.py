@@ -48,7 +48,7 @@ BETA = 0.8
 _FLOOR = 1e-6  # of the mean power: far below any bin that matters, and relative, so that gain changes nothing
 _PHAT_FLOOR = 1e-3  # whitening would raise empty bins (a telephone band, a low-passed file) to the level of the others
 _COHERENCE_LIMIT = 0.9999  # ML's weight has a pole at 1
-_CHUNK = 32  # frames worked on at once: their spectra stay in a core's cache
+_FRAMES_AT_ONCE = 32  # their spectra stay in a core's cache
 
 
 def lag_range(max_delay: float, sample_rate: float) -> int:
@@ -348,6 +348,7 @@ def _in_chunks(function: Callable[[Array], Array], frames: Array) -> Array:
     """Apply to a few frames at a time on the CPU; a torch tensor goes as a whole (its device wants large batches)."""
     if frames.ndim < 2 or frames.shape[-2] != 2:
         raise InputError(f"frames of two channels have shape (..., 2, samples); these have {tuple(frames.shape)}")
-    if not isinstance(frames, np.ndarray) or frames.ndim != 3 or frames.shape[0] <= _CHUNK:
+    if not isinstance(frames, np.ndarray) or frames.ndim != 3 or frames.shape[0] <= _FRAMES_AT_ONCE:
         return function(frames)
-    return np.concatenate([function(frames[i : i + _CHUNK]) for i in range(0, frames.shape[0], _CHUNK)])
+    starts = range(0, frames.shape[0], _FRAMES_AT_ONCE)
+    return np.concatenate([function(frames[i : i + _FRAMES_AT_ONCE]) for i in starts])

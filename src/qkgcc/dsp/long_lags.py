@@ -28,29 +28,66 @@ BAND = (100.0, 7200.0)
 SEARCH = 6.0
 """Seconds of lag that are searched."""
 
-_PIECE, _PIECES = 4.0, 24  # seconds, and how many of them at most, of the search
-_FOUND = 7.0  # height of a peak of the search that counts; of 200,000 values of noise the largest is 4.5
-_STEEPEST = 600e-6  # seconds per second: six times what two cheap clocks may differ
-_DOMINANCE = 1.5  # of the peaks over all those that a plausible delay could have; clean: 1.4 for two pieces that agree
-_SINGLE = (8.0, 1.9)  # height and dominance asked of a single piece; clean 2 s recordings: 1.6 at most
+_MAX_SLOPE = 600e-6  # seconds per second: six times what two cheap clocks may differ
+_TAPER_SECONDS = 0.01
 
-_BLOCK, _BLOCKS = 1.0, 240  # seconds, and how many at most, of a track
-_CLEAR = (8.0, 0.7)  # height, and runner-up over it: 95 % of such delays in reverberant speech are right
-_TAPER = 0.01
 
-DRIFT = 14e-6
-"""Seconds per second. Must be found: 20e-6 over 30 s."""
-GATHERED = 1.8
-"""Pairs of delays that agree on the slope, for one that does without. Clean: 1.2 at most; 20 ppm: 2.1 (9 of 10)."""
+@dataclass(frozen=True)
+class _LineSearch:
+    """The search over seconds of lag, by long pieces."""
 
-_PAIR_WINDOW = 6.0  # seconds between the two delays of a pair: talkers stay put for longer
-_AGREEING_WIDTH = 20e-6  # seconds within which two delays agree,
-_AGREEING_BLUR = (
-    0.1  # and this many times the slope: the delay of a block is that of its loudest part, not of its middle
-)
-_SHARE, _NEAR = 0.35, 2.1  # of the pairs at most so many seconds apart must agree: 0.5 to 0.9 where clocks drift
-_UNEVEN = (7e-6, 0.08)  # how much a third may differ: so many seconds per second, and this part of the slope
-_SHORTEST, _FEWEST = 20.0, 12  # seconds, and clear delays, that are needed
+    piece: float = 4.0
+    """Seconds."""
+    max_pieces: int = 24
+    min_height: float = 7.0
+    """Of a peak that counts; of 200,000 values of noise the largest is 4.5."""
+    min_dominance: float = 1.5
+    """Of the peaks over all those that a plausible delay could have; clean: 1.4 for two pieces that agree."""
+    min_single_height: float = 8.0
+    min_single_dominance: float = 1.9
+    """Of a single piece; clean 2 s recordings: 1.6 at most."""
+
+
+@dataclass(frozen=True)
+class _Tracking:
+    """Delays second by second. Of those that are clear, 95 % are right in reverberant speech."""
+
+    block: float = 1.0
+    """Seconds."""
+    max_blocks: int = 240
+    min_clear_height: float = 8.0
+    max_clear_rival: float = 0.7
+    """Of the runner-up, as a share of the height."""
+
+
+@dataclass(frozen=True)
+class _DriftTest:
+    """When a slope is one of clocks."""
+
+    min_slope: float = 14e-6
+    """Seconds per second. Must be found: 20e-6 over 30 s."""
+    min_gathered: float = 1.8
+    """Pairs of delays that agree on the slope, for one that does without. Clean: 1.2 at most; 20 ppm: 2.1 (9 of 10)."""
+    window: float = 6.0
+    """Seconds between the two delays of a pair, at most: talkers stay put for longer."""
+    width: float = 20e-6
+    """Seconds within which two delays agree,"""
+    blur: float = 0.1
+    """and this many times the slope: the delay of a block is that of its loudest part, not of its middle."""
+    near: float = 2.1
+    """Seconds between the two delays of near pairs."""
+    min_share: float = 0.35
+    """Of the near pairs, that agree: 0.5 to 0.9 do where clocks drift."""
+    max_uneven: float = 7e-6
+    """Seconds per second by which a third of the recording may differ,"""
+    max_uneven_share: float = 0.08
+    """and this part of the slope."""
+    min_seconds: float = 20.0
+    min_delays: int = 12
+    """That are clear."""
+
+
+_LINE_SEARCH, _TRACKING, _DRIFT_TEST = _LineSearch(), _Tracking(), _DriftTest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +136,12 @@ class Track:
 def find_line(part: Excerpt, first: int, second: int, plausible: float) -> Line | None:
     """The line on which one channel is found in the other, if it leaves the plausible delays (seconds); else None."""
     rate, total = part.rate, part.samples.shape[1]
-    length = min(round(_PIECE * rate), total)
+    length = min(round(_LINE_SEARCH.piece * rate), total)
     reach = min(round(SEARCH * rate), total - length // 4)
     near = min(round(plausible * rate), reach - 1)
     if near < 1:
         return None
-    starts = np.linspace(0, total - length, min(_PIECES, -(-total // length))).astype(int)
+    starts = np.linspace(0, total - length, min(_LINE_SEARCH.max_pieces, -(-total // length))).astype(int)
     peaks = []
     for start in starts:
         heights = np.abs(phat(part, (first, second), int(start), length, reach))
@@ -112,7 +149,7 @@ def find_line(part: Excerpt, first: int, second: int, plausible: float) -> Line 
         inside = float(heights[reach - near : reach + near + 1].max())
         peaks.append(((start + length / 2) / rate, (lag - reach) / rate, float(heights[lag]), inside))
     times, lags, height, rivals = (np.array(column) for column in zip(*peaks, strict=True))
-    found = height >= _FOUND
+    found = height >= _LINE_SEARCH.min_height
     if not found.any():
         return None
     line, on_line = consensus(times[found], lags[found], height[found], plausible / 2)
@@ -120,9 +157,11 @@ def find_line(part: Excerpt, first: int, second: int, plausible: float) -> Line 
     if not outside.any() or 2 * on_line.sum() <= found.sum():
         return None
     dominance = height[found][outside].mean() / rivals[found][outside].mean()
-    if on_line.sum() == 1 and (height[found][on_line][0] < _SINGLE[0] or dominance < _SINGLE[1]):
+    if on_line.sum() == 1 and (
+        height[found][on_line][0] < _LINE_SEARCH.min_single_height or dominance < _LINE_SEARCH.min_single_dominance
+    ):
         return None
-    return line if dominance >= _DOMINANCE else None
+    return line if dominance >= _LINE_SEARCH.min_dominance else None
 
 
 def track(
@@ -133,7 +172,7 @@ def track(
     line: Line | None = None,
     pairs: int = 1,
     *,
-    block: float = _BLOCK,
+    block: float = _TRACKING.block,
     centres: Floats | None = None,
 ) -> Track:
     """Delays within `reach` seconds of the line. With many `pairs` to do, each gets fewer blocks.
@@ -146,7 +185,7 @@ def track(
     rate, total = part.rate, part.samples.shape[1]
     length = min(round(block * rate), total)
     if centres is None:
-        most = max(40, min(_BLOCKS, 3000 // pairs))
+        most = max(40, min(_TRACKING.max_blocks, 3000 // pairs))
         starts = np.linspace(0, total - length, max(1, min(most, 2 * (total - length) // length + 1))).astype(int)
     else:
         starts = np.clip(np.round(centres * rate).astype(int) - length // 2, 0, total - length)
@@ -159,7 +198,9 @@ def track(
         rows.append([_peak(sign * heights) for sign in (1, -1)])
     lag, height, rival = np.array(rows).transpose(2, 0, 1)
     delays = (lag - samples + shifts[:, None]) / rate
-    return Track(times, delays, height, (height >= _CLEAR[0]) & (rival <= _CLEAR[1] * height))
+    return Track(
+        times, delays, height, (height >= _TRACKING.min_clear_height) & (rival <= _TRACKING.max_clear_rival * height)
+    )
 
 
 def phat(part: Excerpt, pair: tuple[int, int], start: int, length: int, reach: int, shift: int = 0) -> Floats:
@@ -172,7 +213,7 @@ def phat(part: Excerpt, pair: tuple[int, int], start: int, length: int, reach: i
     silent = np.zeros(2 * reach + 1)
     if not low <= start + length // 2 - shift <= high:
         return silent
-    taper = min(round(_TAPER * part.rate), (high - low) // 2)
+    taper = min(round(_TAPER_SECONDS * part.rate), (high - low) // 2)
     stretch[low - begin : high - begin] = part.samples[pair[1], low:high]
     ramp = 0.5 - 0.5 * np.cos(np.pi * (np.arange(taper) + 0.5) / max(taper, 1))
     stretch[low - begin : low - begin + taper] *= ramp
@@ -217,7 +258,7 @@ def consensus(times: Floats, lags: Floats, weight: Floats, tolerance: float) -> 
             if times[i] == times[j]:
                 continue
             slope = float((lags[i] - lags[j]) / (times[i] - times[j]))
-            if abs(slope) <= _STEEPEST:
+            if abs(slope) <= _MAX_SLOPE:
                 candidates.append((float(lags[i] - slope * times[i]), slope))
     offset, slope = np.array(candidates).T
     on_line = np.abs(lags - offset[:, None] - slope[:, None] * times) <= tolerance
@@ -245,46 +286,51 @@ class Drift:
     @property
     def agreed(self) -> bool:
         """Whether enough pairs of delays have this slope, whatever it is, and every third of the recording has it."""
-        return self.share >= _SHARE and self.uneven <= _UNEVEN[0] + _UNEVEN[1] * abs(self.line.slope)
+        return (
+            self.share >= _DRIFT_TEST.min_share
+            and self.uneven <= _DRIFT_TEST.max_uneven + _DRIFT_TEST.max_uneven_share * abs(self.line.slope)
+        )
 
     @property
     def steady(self) -> bool:
-        return abs(self.line.slope) >= DRIFT and self.gathered >= GATHERED and self.agreed
+        return (
+            abs(self.line.slope) >= _DRIFT_TEST.min_slope and self.gathered >= _DRIFT_TEST.min_gathered and self.agreed
+        )
 
 
 def measure_drift(track: Track, column: int) -> Drift | None:
     """Of the clear delays in a column of the track; None where they are too few or over too little time."""
     clear = track.clear[:, column]
     times, delays = track.times[clear], track.delays[clear, column]
-    if len(times) < _FEWEST or np.ptp(times) < _SHORTEST:
+    if len(times) < _DRIFT_TEST.min_delays or np.ptp(times) < _DRIFT_TEST.min_seconds:
         return None
     thirds = [modal_slope(times[third], delays[third]) for third in np.array_split(np.arange(len(times)), 3)]
     slope = modal_slope(times, delays)
     if slope is None or None in thirds:
         return None
     uneven = max(abs(third - slope) for third in thirds if third is not None)
-    apart, change = _pairs(times, delays, _PAIR_WINDOW)
+    apart, change = _pairs(times, delays, _DRIFT_TEST.window)
     # Somebody who walks up and down is found on the opposite slope as often.
     without = max(1, *(_agreeing(apart, change, other).sum() for other in (0.0, -slope)))
     agreeing = _agreeing(apart, change, slope)
-    gathered, share = float(agreeing.sum() / without), float(agreeing[apart <= _NEAR].mean())
+    gathered, share = float(agreeing.sum() / without), float(agreeing[apart <= _DRIFT_TEST.near].mean())
     slope = _refined(times, delays, slope)
     return Drift(Line(float(np.median(delays - slope * times)), slope), gathered, share, uneven)
 
 
 def modal_slope(times: Floats, delays: Floats) -> float | None:
     """The slope that most pairs agree on; None if there are few of them."""
-    apart, change = _pairs(times, delays, _PAIR_WINDOW)
-    if (apart <= _NEAR).sum() < 5:
+    apart, change = _pairs(times, delays, _DRIFT_TEST.window)
+    if (apart <= _DRIFT_TEST.near).sum() < 5:
         return None
-    slopes = np.arange(-_STEEPEST, _STEEPEST, _AGREEING_WIDTH / _PAIR_WINDOW / 4)
+    slopes = np.arange(-_MAX_SLOPE, _MAX_SLOPE, _DRIFT_TEST.width / _DRIFT_TEST.window / 4)
     agreeing = np.array([_agreeing(apart, change, slope).sum() for slope in slopes])
     return float(np.median(slopes[agreeing == agreeing.max()]))
 
 
 def _refined(times: Floats, delays: Floats, slope: float) -> float:
     """Pairs farther and farther apart make the slope more precise; those of different talkers drop out."""
-    window = _PAIR_WINDOW
+    window = _DRIFT_TEST.window
     while window < 2 * np.ptp(times):
         apart, change = _pairs(times, delays, window)
         agree = _agreeing(apart, change, slope)
@@ -296,7 +342,7 @@ def _refined(times: Floats, delays: Floats, slope: float) -> float:
 
 def _agreeing(apart: Floats, change: Floats, slope: float) -> Bools:
     """Which of the pairs of delays agree on a slope."""
-    agreeing: Bools = np.abs(change - slope * apart) <= _AGREEING_WIDTH + _AGREEING_BLUR * abs(slope)
+    agreeing: Bools = np.abs(change - slope * apart) <= _DRIFT_TEST.width + _DRIFT_TEST.blur * abs(slope)
     return agreeing
 
 

@@ -23,9 +23,9 @@ from qkgcc.core.types import Floats, Indices
 
 INTERPOLATIONS = ("band-limited", "parabolic", "none")
 
-_STEPS = 16  # fine grid points in a sample
-_REACH = 256  # samples either side that the sinc looks at; the error falls with its inverse
-_KAISER = 2.0  # a gentle window: a stronger one costs the top of the band, where a delay shows most
+_STEPS_PER_SAMPLE = 16  # of the fine grid
+_SINC_REACH = 256  # samples to either side; the error falls with its inverse
+_KAISER_BETA = 2.0  # a gentle window: a stronger one costs the top of the band, where a delay shows most
 
 
 def namespace(x: Any) -> Any:
@@ -59,7 +59,7 @@ def _between_samples(xp: Any, circular: Any, whole: Any, interpolation: str) -> 
         return lag
     if interpolation == "parabolic":
         return lag + _vertex_at(xp, circular, whole)
-    reach = min(_REACH, circular.shape[-1] // 2 - 1)
+    reach = min(_SINC_REACH, circular.shape[-1] // 2 - 1)
     if isinstance(circular, np.ndarray):
         kernel: Any = _sinc_kernel_of(reach, circular.dtype)
     else:
@@ -67,11 +67,11 @@ def _between_samples(xp: Any, circular: Any, whole: Any, interpolation: str) -> 
     # A product for each: one for all would round a correlation by how many stand beside it.
     fine = (_neighbours(xp, circular, whole, reach)[..., None, :] @ kernel)[..., 0, :]
     best = fine[..., 1:-1].argmax(axis=-1) + 1
-    offset = xp.astype(best - _STEPS, circular.dtype)
+    offset = xp.astype(best - _STEPS_PER_SAMPLE, circular.dtype)
     rest = _vertex_at(xp, fine, best)
     # Where the correlation still rises at the end of the fine grid there is no peak inside it: keep the whole lag.
     inside = xp.abs(rest) <= 1
-    return lag + xp.where(inside, (offset + rest) / _STEPS, xp.zeros_like(lag))
+    return lag + xp.where(inside, (offset + rest) / _STEPS_PER_SAMPLE, xp.zeros_like(lag))
 
 
 def vertex(below: Any, top: Any, above: Any) -> Any:
@@ -117,8 +117,8 @@ def _sinc_kernel_of(reach: int, kind: np.dtype[Any]) -> npt.NDArray[Any]:
 
 @lru_cache(maxsize=4)
 def _sinc_kernel(reach: int) -> Floats:
-    """Columns evaluate the correlation at -1 ... 1 in steps of 1 / _STEPS from its samples at -reach ... reach."""
-    fine = np.arange(-_STEPS, _STEPS + 1) / _STEPS
+    """Columns evaluate the correlation at -1 ... 1 on the fine grid, from its samples at -reach ... reach."""
+    fine = np.arange(-_STEPS_PER_SAMPLE, _STEPS_PER_SAMPLE + 1) / _STEPS_PER_SAMPLE
     distance = fine[None, :] - np.arange(-reach, reach + 1)[:, None]
     inside = np.clip(1 - (distance / (reach + 1)) ** 2, 0, None)
-    return np.sinc(distance) * np.i0(_KAISER * np.sqrt(inside)) / np.i0(_KAISER)
+    return np.sinc(distance) * np.i0(_KAISER_BETA * np.sqrt(inside)) / np.i0(_KAISER_BETA)

@@ -25,11 +25,11 @@ from qkgcc.audio.recording import check_rate, open_audio
 from qkgcc.core.errors import InputError, MissingExtraError, quantity
 from qkgcc.core.types import Floats32
 
-BLOCK = 0.01
+BLOCK_SECONDS = 0.01
 """Seconds: what an answer waits for at most, after the last sample that it needs."""
-ROOM = 5.0
+MAX_WAITING_SECONDS = 5.0
 """Seconds that wait in an inbox, at most."""
-GONE = 3.0
+GONE_SECONDS = 3.0
 """Seconds without a block after which a sound card is taken to be gone."""
 
 
@@ -98,7 +98,7 @@ class Source:
         self.name, self.sample_rate, self.channels, self.speed = name, sample_rate, channels, speed
         self.block = max(1, round(block * sample_rate))
         """Samples."""
-        self.inbox = Inbox(round(ROOM / block))
+        self.inbox = Inbox(round(MAX_WAITING_SECONDS / block))
         self.fault: InputError | None = None
         """Why it ended, if not as it should."""
 
@@ -147,7 +147,7 @@ class SoundCard(Source):
         *,
         channels: int = 2,
         sample_rate: int | None = None,
-        block: float = BLOCK,
+        block: float = BLOCK_SECONDS,
     ) -> None:
         self._portaudio = portaudio()
         self._device = int(device) if isinstance(device, str) and device.strip().isdecimal() else device
@@ -192,8 +192,8 @@ class SoundCard(Source):
         elif blocks is None or not self._active():
             self._gone("it was unplugged, or another program took it")
             self.inbox.end()
-        elif time.monotonic() - self._last > GONE:
-            self._gone(f"no sound has come for {GONE:g} s")
+        elif time.monotonic() - self._last > GONE_SECONDS:
+            self._gone(f"no sound has come for {GONE_SECONDS:g} s")
             self.inbox.end()
         return blocks
 
@@ -254,7 +254,7 @@ class Replay(Source):
         block: seconds.
     """
 
-    def __init__(self, path: str | Path, *, speed: float = 1.0, block: float = BLOCK) -> None:
+    def __init__(self, path: str | Path, *, speed: float = 1.0, block: float = BLOCK_SECONDS) -> None:
         if not 0 <= speed <= 1000:
             raise InputError(f"the speed is {speed:g}; expected 1 (real time) up to 1000, or 0 (as fast as can be)")
         self._recording = open_audio(path)

@@ -19,9 +19,10 @@ from qkgcc.core.types import Floats32
 
 SUFFIXES = (".wav", ".flac")
 
-_HEADER = 104  # bytes before the samples of a WAV file
-_FLOATS = bytes.fromhex("0300000000001000800000aa00389b71")  # the name of float samples, where a format is extensible
-_LARGEST = _IN_DS64 = 0xFFFFFFFF  # of a WAV file; a length that RF64 says elsewhere
+_HEADER_BYTES = 104  # before the samples of a WAV file
+_FLOAT_FORMAT = bytes.fromhex("0300000000001000800000aa00389b71")  # the name of float samples in extensible formats
+_MAX_WAV_BYTES = 0xFFFFFFFF
+_IN_DS64 = 0xFFFFFFFF  # instead of a length that RF64 says elsewhere
 
 
 class _File(Protocol):
@@ -103,25 +104,25 @@ class WavFile:
 
     def close(self) -> None:
         try:
-            self._file.truncate(_HEADER + self._bytes)  # without the part of a block that a full disk took
+            self._file.truncate(_HEADER_BYTES + self._bytes)  # without the part of a block that a full disk took
             self._say()
         finally:
             self._file.close()
 
     def _say(self) -> None:
         """The header of what is written."""
-        whole, frame = self._bytes + _HEADER - 8, 4 * self._channels
-        long = whole > _LARGEST
+        whole, frame = self._bytes + _HEADER_BYTES - 8, 4 * self._channels
+        long = whole > _MAX_WAV_BYTES
         sizes = struct.pack("<QQQI", whole, self._bytes, self._bytes // frame, 0)
         form = struct.pack("<HHIIHH", 0xFFFE, self._channels, self._rate, self._rate * frame, frame, 32)
-        form += struct.pack("<HHI", 22, 32, 0) + _FLOATS  # 0: no loudspeaker, just channels
+        form += struct.pack("<HHI", 22, 32, 0) + _FLOAT_FORMAT  # 0: no loudspeaker, just channels
         room = MARK.encode().ljust(len(sizes), b"\0")  # for the longer sizes
         head = b"RF64" if long else b"RIFF"
         head += struct.pack("<I", _IN_DS64 if long else whole) + b"WAVE"
         head += (b"ds64" if long else b"JUNK") + struct.pack("<I", len(sizes)) + (sizes if long else room)
         head += b"fmt " + struct.pack("<I", len(form)) + form
         head += b"data" + struct.pack("<I", _IN_DS64 if long else self._bytes)
-        assert len(head) == _HEADER
+        assert len(head) == _HEADER_BYTES
         self._file.seek(0)
         self._file.write(head)
         self._file.seek(0, os.SEEK_END)

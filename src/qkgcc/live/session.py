@@ -2,8 +2,8 @@
 
     blocks -> `Recorder` (all of them) -> `Analysis` (as long as it keeps up) -> shown
 
-An analysis that falls behind would answer later and later. When `BEHIND` seconds wait, all that wait is silence to it,
-and counted as overruns; the recording has it. (All: single blocks left out here and there would spoil every frame.)
+An analysis that falls behind would answer later and later. When `MAX_BEHIND_SECONDS` wait, all that is silence to it, and
+counted as overruns; the recording has it. (All: single blocks left out here and there would spoil every frame.)
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from qkgcc.audio.recording import LARGEST
+from qkgcc.audio.recording import MAX_SAMPLE
 from qkgcc.core.types import Floats, Floats32
 from qkgcc.live.capture import Source
 from qkgcc.live.recorder import Recorder
 
-BEHIND = 0.5
+MAX_BEHIND_SECONDS = 0.5
 """Seconds of sound that may wait for an analysis before they are left out."""
-METER = 0.1
+METER_SECONDS = 0.1
 """Seconds that a level is about."""
 
-_TICK = 0.05  # seconds that nothing comes, after which a view is drawn anyway, and a request to stop is seen
-_ZEROS = 1.0  # seconds of silence that are made at once
+_TICK_SECONDS = 0.05  # without a block, after which a view is drawn anyway, and a request to stop is seen
+_SILENCE_SECONDS = 1.0  # that are made at once
 
 
 class Answer(Protocol):
@@ -96,7 +96,7 @@ class Session(Generic[A]):
         """Blocks of what are no samples, such as NaN; the analysis hears silence."""
         self.latencies: collections.deque[float] = collections.deque(maxlen=1000)
         """Seconds from the last sample of a frame until it was shown, of the last ones."""
-        recent = max(1, round(METER * source.sample_rate / source.block))
+        recent = max(1, round(METER_SECONDS * source.sample_rate / source.block))
         self._power: collections.deque[Floats] = collections.deque(maxlen=recent)
         self._work: collections.deque[tuple[float, float]] = collections.deque(maxlen=200)
         self._busy = 0.0
@@ -181,8 +181,8 @@ class Session(Generic[A]):
             )
         if self.broken:
             found["broken"] = (
-                f"{self.source.name} gives NaN, or numbers beyond {LARGEST:g}, after {self.seconds:.1f} s: silence is "
-                "heard there"
+                f"{self.source.name} gives NaN, or numbers beyond {MAX_SAMPLE:g}, after {self.seconds:.1f} s: silence "
+                "is heard there"
             )
         for about, sentence in found.items():
             if about not in self._warned:
@@ -193,9 +193,9 @@ class Session(Generic[A]):
         """Whether there is more to come, or to answer. All that has come is recorded at once."""
         if self._waiting and not self.source.live:
             return True  # nothing is lost there: one after the other
-        blocks = [] if self.samples == self._last else self.source.take(0 if self._waiting else _TICK)
+        blocks = [] if self.samples == self._last else self.source.take(0 if self._waiting else _TICK_SECONDS)
         for block in blocks or ():
-            for silence in _pieces(block.lost, round(_ZEROS * self.source.sample_rate)):
+            for silence in _pieces(block.lost, round(_SILENCE_SECONDS * self.source.sample_rate)):
                 self._hear(np.zeros((self.source.channels, silence), np.float32), None)
             self._hear(block.samples, block.at)
         return bool(self._waiting) or (blocks is not None and self.samples != self._last)
@@ -209,7 +209,7 @@ class Session(Generic[A]):
             self.recorder.write(samples)
         self.samples += left
         picked = samples[self.channels]
-        if not (np.abs(picked) <= LARGEST).all():
+        if not (np.abs(picked) <= MAX_SAMPLE).all():
             self.broken += 1
             picked = np.zeros_like(picked)
         self._power.append(np.mean(np.square(picked, dtype=np.float64), axis=1))
@@ -219,7 +219,7 @@ class Session(Generic[A]):
         """The oldest that waits."""
         if not self._waiting:
             return
-        if self.source.live and self.seconds - self._waiting[0].end > BEHIND * self.source.speed:
+        if self.source.live and self.seconds - self._waiting[0].end > MAX_BEHIND_SECONDS * self.source.speed:
             self.behind += len(self._waiting)
             count = sum(block.samples.shape[1] for block in self._waiting)
             silence = self._waiting[-1]._replace(samples=np.zeros((len(self.channels), count), np.float32))

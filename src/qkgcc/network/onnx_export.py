@@ -170,8 +170,8 @@ def _without_rumble(build: Graph, frames: str, around: str, power: str, card: Ca
     low = build.add("ReduceSum", _square(build, judged), [1, 2], keepdims=1)  # of the power
     whole = build.add("ReduceMean", _square(build, faded), [2], keepdims=1)
     rest = build.add("Sub", build.add("ReduceSum", whole, [1], keepdims=1), low)
-    drowned = build.add("Greater", low, build.add("Mul", rest, rumble.DROWNS))
-    drowned = build.add("And", drowned, build.add("Less", low, build.add("Mul", rest, rumble.ALONE)))
+    drowned = build.add("Greater", low, build.add("Mul", rest, rumble.MIN_RUMBLE_TO_REST))
+    drowned = build.add("And", drowned, build.add("Less", low, build.add("Mul", rest, rumble.MAX_RUMBLE_TO_REST)))
     kept = build.add("Where", drowned, build.add("Mul", cosines, float(length)), 0.0)
     return build.add("Sub", frames, build.add("MatMul", kept, build.order(table, 1, 0)))
 

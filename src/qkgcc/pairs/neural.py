@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from qkgcc.core.checks import check_choice
 from qkgcc.core.errors import InputError, MissingExtraError
-from qkgcc.dsp.rumble import HIGHEST
+from qkgcc.dsp.rumble import MAX_RUMBLE_HZ
 from qkgcc.network import files
 from qkgcc.network.card import ARCHITECTURES, Card
 from qkgcc.network.published import PublishedModel
@@ -159,7 +159,7 @@ class Network:
     """Hz up to which it has them."""
     cut: bool = False
     """Whether frequencies are left out that the input has."""
-    rumble: float = HIGHEST
+    rumble: float = MAX_RUMBLE_HZ
     """Hz up to which hum and rumble are taken out of frames that they drown: not what a band was asked to hold."""
     symmetric: bool = False
     """Take the mean with the mirrored answer to swapped channels."""
@@ -287,7 +287,7 @@ class Network:
             self,
             bins=inside,
             cut=True,
-            rumble=min(HIGHEST, low),
+            rumble=min(MAX_RUMBLE_HZ, low),
             trust=self.trust * min(1.0, (top - low) / NARROW),
             remark="; ".join(remarks) or None,
         )
