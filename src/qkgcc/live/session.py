@@ -2,8 +2,8 @@
 
     blocks -> `Recorder` (all of them) -> `Analysis` (as long as it keeps up) -> shown
 
-An analysis that falls behind would answer later and later. When `MAX_BEHIND_SECONDS` wait, all that is silence to it, and
-counted as overruns; the recording has it. (All: single blocks left out here and there would spoil every frame.)
+An analysis that falls behind would answer later and later. When `MAX_BEHIND_SECONDS` wait, all that is silence to it,
+and counted as overruns; the recording has it. (All: single blocks left out here and there would spoil every frame.)
 """
 
 from __future__ import annotations
