@@ -327,7 +327,7 @@ def test_methods_are_listed_with_their_references() -> None:
     for name in METHODS:
         assert name in run.stdout
     assert "Knapp & Carter 1976" in run.stdout
-    assert "Here general, general-medium and general-small are run by the compiled kernel" in run.stdout
+    assert "Here general, general-medium, general-small and qk-gcc are run by the compiled kernel" in run.stdout
 
 
 def test_help_has_examples() -> None:

@@ -47,10 +47,11 @@ def test_the_wheel_holds_the_samples_and_the_type_marker_and_stays_small(wheel: 
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {"qkgcc/py.typed", "qkgcc/samples/talkers-2ch.flac", "qkgcc/samples/talkers-4ch.json"} <= names
     assert {f"qkgcc/weights/{name}{suffix}" for name in PRETRAINED for suffix in (".safetensors", ".onnx")} <= names
+    assert "qkgcc/weights/qk-gcc.safetensors" in names
     assert {"qkgcc/network/_kernel.so", "qkgcc/network/steered.c"} <= names  # compiled for this machine
     assert not wheel.name.endswith("-any.whl")
     assert not any("__pycache__" in name or name.startswith("tests") for name in names)
-    assert wheel.stat().st_size < 4_000_000
+    assert wheel.stat().st_size < 4_200_000  # 0.6 of it the paper's network: its positions have a row for each bin
 
 
 def test_the_installed_wheel_estimates(wheel: Path, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from qkgcc import DelayEstimator, samples
+from qkgcc import METHODS, DelayEstimator, DelayStream, InputError, samples
+from qkgcc.arrays import DirectionEstimator
 from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.network import files
 from qkgcc.network.card import DIGEST_KEY
@@ -34,7 +35,48 @@ def test_general_is_the_default() -> None:
     assert {path.name for path in WEIGHTS.iterdir()} == {
         "README.md",
         *(f"{name}{suffix}" for name in PRETRAINED for suffix in (".safetensors", ".onnx")),
+        "qk-gcc.safetensors",
     }
+
+
+class TestThePapersNetwork:
+    def test_it_is_the_kept_checkpoint_of_seed_0_and_its_card_says_what_for(self) -> None:
+        card, weights = files.read(pretrained("qk-gcc"))
+        kept, same = files.read(Path(__file__).parents[1] / "checkpoints" / "qkgcc-0.safetensors")
+        assert weights.keys() == same.keys()
+        assert all(np.array_equal(weights[name], same[name]) for name in same)
+        trained_for = card.metrics["trained_for"]
+        assert card == dataclasses.replace(
+            kept, name="qk-gcc", metrics={"trained_for": trained_for} | dict(kept.metrics)
+        )
+        assert trained_for.startswith("the paper's simulated room (7 x 5 x 3 m")
+        assert "0.5 m between the microphones" in trained_for
+        assert "the paper's network" in METHODS["qk-gcc"].line
+        assert "0.5 m" in METHODS["qk-gcc"].line
+
+    @pytest.mark.parametrize("delay", [-12.0, 0.0, 5.0, 19.0])
+    def test_it_finds_the_delays_that_it_was_trained_for(self, delay: float) -> None:
+        answer = DelayEstimator("qk-gcc", spacing=0.5)(talk(delay), 16000)
+        assert answer.summary.delay_samples == pytest.approx(delay, abs=1.5)  # whole samples, of noise for speech
+        assert not answer.calibrated
+
+    def test_it_answers_on_the_bundled_recording_without_torch(self) -> None:
+        code = (
+            "import sys; sys.modules['torch'] = None; from qkgcc import DelayEstimator, samples\n"
+            "print(DelayEstimator('qk-gcc', spacing=0.5)(samples.path('talkers-2ch'), end=2.0).summary.delay_samples)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert float(done.stdout) == pytest.approx(16.3, abs=0.7)
+
+    def test_what_it_was_not_made_for_is_said(self) -> None:
+        with pytest.raises(
+            InputError, match=r"qk-gcc knows delays up to 1\.44 ms, not 5\.83 ms: give the spacing it was"
+        ):
+            DelayEstimator("qk-gcc", spacing=2.0)(talk(0.0), 16000)
+        with pytest.raises(InputError, match="qk-gcc is scaled by the level of a whole recording"):
+            DelayStream(DelayEstimator("qk-gcc", spacing=0.5), 16000)
+        with pytest.raises(InputError, match="qk-gcc cannot be asked for the pairs of an array"):
+            DirectionEstimator("respeaker4", method="qk-gcc")
 
 
 @NAMES

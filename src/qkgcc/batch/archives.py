@@ -29,7 +29,7 @@ from qkgcc.core.interrupts import StopRequest
 from qkgcc.core.tables import parse_json, read_text, save_text
 from qkgcc.delay.estimator import DelayEstimator
 from qkgcc.delay.result import DelayEstimate, write_delays_csv
-from qkgcc.network.registry import PRETRAINED, pretrained
+from qkgcc.network.registry import NETWORKS, pretrained
 
 
 def first_two(recording: Recording) -> Sequence[tuple[int, int]]:
@@ -215,7 +215,7 @@ def options_of(work: Work, **others: Any) -> dict[str, Any]:
     """
     made = {name: value for name, value in work.estimator.items() if name not in _NO_INFLUENCE}
     method = str(made["method"])
-    file = pretrained(method) if method in PRETRAINED else Path(method)
+    file = pretrained(method) if method in NETWORKS else Path(method)
     if is_file(file):  # a network of the same name may be another one tomorrow
         made["network"] = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
     made |= {"curve": work.format == "json" and work.curve, "start": work.start, "end": work.end, **others}

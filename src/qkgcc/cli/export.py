@@ -11,7 +11,7 @@ from qkgcc.cli.overwriting import Overwrite, check_replaceable
 from qkgcc.core.errors import InputError, MissingExtraError
 from qkgcc.core.files import display_name, is_file, write_whole
 from qkgcc.network import files
-from qkgcc.network.registry import PRETRAINED, pretrained
+from qkgcc.network.registry import NETWORKS, PRETRAINED, pretrained
 
 ONNX = ".onnx"
 
@@ -19,13 +19,13 @@ ONNX = ".onnx"
 def export(
     network: Annotated[
         str,
-        typer.Argument(help="A pretrained network such as general, or a checkpoint of QK-GCC, published or steered."),
+        typer.Argument(help="A network such as general or qk-gcc, or a checkpoint of QK-GCC, published or steered."),
     ],
     out: Annotated[
         Path | None, typer.Option(help="The ONNX file (default: NAME.onnx here, or beside the checkpoint).")
     ] = None,
     max_delay: Annotated[
-        float | None, typer.Option(help="Seconds: freeze the delays, from minus to plus this; no input `delays`.")
+        float | None, typer.Option(help="Seconds: fix the delays, from minus to plus this; no input `delays`.")
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -35,7 +35,7 @@ def export(
     any language that has an ONNX runtime. The metadata say the sample rate, the delays, their unit and their sign
     (positive: channel 0 hears the source later). docs/guide/onnx.md has programs for Python and JavaScript.
 
-    Those of the pretrained networks come with the package; others, and those with frozen delays, need onnx to be made:
+    Those of the general networks come with the package; others, and those with fixed delays, need onnx to be made:
     pip install 'qkgcc[export]'.
 
     Examples:
@@ -44,12 +44,12 @@ def export(
 
     * `qkgcc export general-small --out small.onnx --max-delay 0.00146`  (0.5 m between the microphones)
 
-    * `qkgcc export checkpoints/qkgcc-0.safetensors --out paper.onnx`
+    * `qkgcc export qk-gcc --out paper.onnx`
     """
-    source = pretrained(network) if network in PRETRAINED else Path(network)
-    if network not in PRETRAINED and not is_file(source):  # before its name gets another suffix: "." has none
-        raise InputError(f"there is no network {network!r}: give {', '.join(PRETRAINED)}, or the path of a file")
-    path = out or (Path(f"{network}.onnx") if network in PRETRAINED else source.with_suffix(ONNX))
+    source = pretrained(network) if network in NETWORKS else Path(network)
+    if network not in NETWORKS and not is_file(source):  # before its name gets another suffix: "." has none
+        raise InputError(f"there is no network {network!r}: give {', '.join(NETWORKS)}, or the path of a file")
+    path = out or (Path(f"{network}.onnx") if network in NETWORKS else source.with_suffix(ONNX))
     if path.suffix != ONNX:
         raise InputError(f"--out {path}: the name must end in .onnx")
     if source.suffix.lower() == ONNX:

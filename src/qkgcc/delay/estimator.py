@@ -40,7 +40,7 @@ from qkgcc.core.types import SILENCE, SPEED_OF_SOUND
 from qkgcc.delay.result import DelayEstimate, DelaySummary, Explanation
 from qkgcc.dsp import gcc
 from qkgcc.dsp.peaks import INTERPOLATIONS
-from qkgcc.network.registry import CLASSICAL, DEFAULT, METHODS, PRETRAINED, pretrained
+from qkgcc.network.registry import CLASSICAL, DEFAULT, METHODS, NETWORKS, pretrained
 from qkgcc.pairs.classical import Classical
 from qkgcc.pairs.confidence import TOLERANCE, limit_cap
 from qkgcc.pairs.evidence import Judged, Method, prepare_frames
@@ -550,7 +550,7 @@ def _energy(channel: npt.NDArray[np.floating[Any]]) -> float:
 def load_network(method: str | Path, decoder: str | None = None, threads: int | None = None) -> Network:
     """A network by its name or its file."""
     name = check_method(method)
-    path = pretrained(name) if name in PRETRAINED else Path(name)
+    path = pretrained(name) if name in NETWORKS else Path(name)
     if is_folder(path):
         raise InputError(f"{path} is a folder; a method is a name or the file of a network")
     if exists(path) or broken_link(path):

@@ -60,8 +60,8 @@ class DelayStream:
         method = estimator.method_at(self.sample_rate)
         if method.scaling == "utterance":
             raise InputError(
-                f"{estimator.method} is scaled by the level of a whole recording, which a stream has not heard: take "
-                "one of `qkgcc methods`"
+                f"{estimator.method} is scaled by the level of a whole recording, which a stream does not know: take "
+                "general, a steered checkpoint scaled by frame, or a classical method"
             )
         if not estimator.frame_by_frame:
             raise InputError(

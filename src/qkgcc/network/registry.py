@@ -12,8 +12,8 @@ class MethodInfo:
 
 
 WEIGHTS = Path(__file__).parents[1] / "weights"
-"""The pretrained networks, `NAME.safetensors` and, for other programs, `NAME.onnx`; `qkgcc.lab.study.shipping` writes
-both."""
+"""The networks that come with the package, `NAME.safetensors`; of the pretrained ones also `NAME.onnx`, for other
+programs. `qkgcc.lab.study.shipping` writes both."""
 
 _KNAPP = "Knapp & Carter 1976, IEEE Trans. ASSP 24(4)"
 
@@ -62,7 +62,22 @@ PRETRAINED = {
     )
 }
 
-METHODS = PRETRAINED | CLASSICAL
+PAPER = {
+    method.name: method
+    for method in (
+        MethodInfo(
+            "qk-gcc",
+            "the paper's network as published (seed 0): for the room of its simulations, microphones 0.5 m apart",
+            "Zhang, Chen, Huang, Tu & Ding, QK-GCC: Learnable Query-Key Spectral Matching for Robust Time Delay "
+            "Estimation",
+        ),
+    )
+}
+"""Published networks, for comparison: good where they were trained, with a confidence that is not calibrated."""
+
+NETWORKS = PRETRAINED | PAPER
+"""All networks that come with the package."""
+METHODS = NETWORKS | CLASSICAL
 
 DEFAULT = "general"
 """What an estimator takes when no method is named."""
@@ -71,5 +86,5 @@ ARRAY_DEFAULT = "general-medium"
 
 
 def pretrained(name: str) -> Path:
-    """The file of a pretrained network."""
+    """The file of a network that comes with the package."""
     return WEIGHTS / f"{name}.safetensors"
