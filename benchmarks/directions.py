@@ -32,7 +32,7 @@ from qkgcc.arrays.grids import unit_vectors
 from qkgcc.arrays.stream import DirectionFrames, DirectionStream, frames_csv
 from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.lab.corpora.banks import Bank
-from qkgcc.lab.frozen.array_benchmark import ArrayBenchmark
+from qkgcc.lab.frozen.array_set import ArrayBenchmark
 from qkgcc.lab.scenes.render import render
 from qkgcc.lab.scenes.scenes import Scene, Source
 from qkgcc.live.capture import Replay

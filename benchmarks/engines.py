@@ -19,19 +19,18 @@ from benchmarks.timing import RESULTS, write
 from qkgcc.delay import metrics
 from qkgcc.dsp import gcc
 from qkgcc.lab.corpora.banks import Bank
-from qkgcc.lab.frozen.benchmark import SNRS, T60S, Benchmark
-from qkgcc.lab.frozen.fingerprints import difference
-from qkgcc.lab.frozen.general_benchmark import CHUNK, SCENES, GeneralBenchmark
-from qkgcc.lab.frozen.rendering import fingerprints
+from qkgcc.lab.frozen.benchmark import difference
+from qkgcc.lab.frozen.general_set import CHUNK, SCENES, GeneralBenchmark
+from qkgcc.lab.frozen.paper_sets import SNRS, T60S, PaperBenchmark
 
 Scores = dict[str, Any]
 
 
 def measure_paper(bank: Bank, engine: str) -> Scores:
     """Every 20th utterance of paper-test."""
-    benchmark = Benchmark.named("paper-test")
+    benchmark = PaperBenchmark.load("paper-test")
     rows = range(0, len(benchmark.ids), 20)
-    expected = fingerprints(benchmark)
+    expected = benchmark.fingerprints
     frames, true, off = [], [], []
     for t60 in track(T60S, description=f"paper-test, {engine}"):
         clean = benchmark.clean(bank, t60, rows, engine=engine)
@@ -45,7 +44,7 @@ def measure_paper(bank: Bank, engine: str) -> Scores:
 def measure_general(banks: list[Bank], engine: str) -> Scores:
     """The first 200 scenes of general-test, in which delays go up to 94 samples."""
     benchmark = GeneralBenchmark.load()
-    expected = fingerprints(benchmark)
+    expected = benchmark.fingerprints
     frames, off = [], []
     for first in track(range(0, SCENES // 20, CHUNK), description=f"general-test, {engine}"):
         frames.append(benchmark.frames(banks, first, first + CHUNK, engine=engine))

@@ -27,7 +27,7 @@ from benchmarks.timing import write
 from qkgcc.arrays import Geometry, Position, PositionEstimate, PositionEstimator
 from qkgcc.arrays.geometry import write_geometry
 from qkgcc.lab.corpora.banks import Bank
-from qkgcc.lab.frozen.array_benchmark import ACTIVE, SCALE, recorded
+from qkgcc.lab.frozen.array_set import ACTIVE, SCALE, record_scene
 from qkgcc.lab.rooms.degradations import Degradations
 from qkgcc.lab.scenes.array_scenes import BLOCKS, DISTRIBUTED, KINDS, ArrayScene, Kind, array_scene, spoken
 from qkgcc.lab.scenes.scenes import Scene, Source
@@ -79,7 +79,7 @@ def rooms(bank_path: Path, count: int) -> Iterator[Room]:
             drawn = moved_to_walls(drawn, np.random.default_rng([SEED, repeat, number]))
         speaks = np.stack([spoken(source.signal, utterances) for source in drawn.scene.sources])
         places = np.broadcast_to(drawn.truth, (len(speaks), BLOCKS, 3))
-        samples = recorded(drawn, bank, jobs=1) / SCALE
+        samples = record_scene(drawn, bank, jobs=1) / SCALE
         yield Room(drawn.kind, where, drawn.scene.room, drawn.geometry, samples, places, speaks >= ACTIVE)
 
 
@@ -125,7 +125,7 @@ def write_example(bank_path: Path, name: Path) -> None:
     loudness = Degradations(level=-26.0)
     room = np.array([6.0, 5.0, 2.7])
     scene = Scene(room, 0.4, SIX.microphones, sources, 20.0, noise="diffuse", degradations=loudness)
-    audio = recorded(ArrayScene(drawn.kind, scene, SIX, np.zeros(3), 0.0), bank)
+    audio = record_scene(ArrayScene(drawn.kind, scene, SIX, np.zeros(3), 0.0), bank)
     soundfile.write(name.with_suffix(".wav"), audio.T, RATE)
     write_geometry(SIX, name.with_suffix(".toml"))
 

@@ -29,7 +29,7 @@ from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.doctor import diagnose
 from qkgcc.doctor.arrays import misfit
 from qkgcc.lab.corpora.banks import Bank
-from qkgcc.lab.frozen.array_benchmark import ArrayBenchmark, recorded
+from qkgcc.lab.frozen.array_set import ArrayBenchmark, record_scene
 from qkgcc.lab.scenes.array_scenes import (
     DISTRIBUTED,
     KINDS,
@@ -91,7 +91,7 @@ def _with_array(drawn: ArrayScene, name: str) -> ArrayScene:
 
 
 def _case(name: str, drawn: ArrayScene, bank: Bank) -> Case:
-    return Case(name, drawn.geometry, recorded(drawn, bank) / 32768, drawn.truth)
+    return Case(name, drawn.geometry, record_scene(drawn, bank) / 32768, drawn.truth)
 
 
 def frozen(bank: Bank, count: int) -> Iterator[Case]:

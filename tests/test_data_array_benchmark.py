@@ -1,5 +1,6 @@
 """`array-test` draws, renders and keeps what its manifest says."""
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,9 +18,9 @@ from qkgcc import InputError
 from qkgcc.arrays import Geometry
 from qkgcc.cli import app
 from qkgcc.lab.corpora.banks import Bank
-from qkgcc.lab.frozen import array_rendering, rendering
-from qkgcc.lab.frozen.array_benchmark import EACH, SCENES, ArrayBenchmark, check_bank
-from qkgcc.lab.frozen.general_benchmark import digest
+from qkgcc.lab.frozen import benchmark
+from qkgcc.lab.frozen.array_set import EACH, SCENES, ArrayBenchmark
+from qkgcc.lab.frozen.benchmark import scene_digest
 from qkgcc.lab.scenes.array_scenes import BLOCKS, KINDS, directions, spoken
 from qkgcc.lab.study import arrays, results
 from qkgcc.lab.study.array_report import chosen, difference_lines, part_lines, parts, respeaker_lines
@@ -39,7 +40,7 @@ def test_the_set_has_40_scenes_of_each_of_18_kinds() -> None:
     assert 0.98 < t60.max() <= 1.0
     assert 0 <= snr.min() < 0.5
     assert 29.5 < snr.max() <= 30
-    size = (Path(rendering.__file__).parent / "benchmarks" / "array-test.json").stat().st_size
+    size = (Path(benchmark.__file__).parent / "benchmarks" / "array-test.json").stat().st_size
     assert size < 1_500_000
 
 
@@ -47,7 +48,7 @@ def test_the_scenes_are_drawn_as_they_were() -> None:
     for index in (0, 5, 11, 17, 300, 359, 719):
         drawn = BENCHMARK.scene(index)
         about = BENCHMARK.manifest["scenes"][index]
-        assert digest(drawn.scene) == about["digest"]
+        assert scene_digest(drawn.scene) == about["digest"]
         np.testing.assert_allclose(about["microphones"], drawn.scene.microphones, atol=1e-4)
         truth = BENCHMARK.truth(index)
         np.testing.assert_allclose(truth.places, drawn.truth, atol=1e-4)
@@ -57,7 +58,7 @@ def test_the_scenes_are_drawn_as_they_were() -> None:
 
 
 def test_a_scene_that_is_drawn_differently_is_an_error() -> None:
-    changed = ArrayBenchmark({**BENCHMARK.manifest, "seed": 1}, BENCHMARK.hash)
+    changed = dataclasses.replace(BENCHMARK, manifest={**BENCHMARK.manifest, "seed": 1})
     with pytest.raises(InputError, match="scene 7 is drawn differently by this version"):
         changed.scene(7)
 
@@ -82,19 +83,19 @@ def test_what_is_to_be_found_is_said_for_every_block() -> None:
 
 def test_a_missing_scene_says_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"scene-003\.npy does not exist: render it"):
-        array_rendering.load(BENCHMARK, 3, cache=tmp_path)
+        BENCHMARK.load_scene(3, cache=tmp_path)
     with pytest.raises(InputError, match=r"scene-003\.npy does not exist: give the bank of test-clean"):
-        array_rendering.render(BENCHMARK, None, [3], cache=tmp_path)
+        BENCHMARK.render([], "cpu", only=["3"], cache=tmp_path)
     with pytest.raises(InputError, match="the reference engine differs"):
-        array_rendering.render(BENCHMARK, None, [3], "reference", cache=tmp_path)
+        BENCHMARK.render([], "reference", only=["3"], cache=tmp_path)
 
 
 def test_a_scene_that_was_altered_is_never_read(tmp_path: Path) -> None:
-    path, _, shape = array_rendering.whereabouts(BENCHMARK, 0, "cpu", tmp_path)
+    path = BENCHMARK.path("0", "cpu", tmp_path)
     path.parent.mkdir(parents=True)
-    np.save(path, np.zeros(shape, dtype=np.int16))
+    np.save(path, np.zeros(BENCHMARK.shape("0"), dtype=np.int16))
     with pytest.raises(InputError, match=r"scene-000\.npy is damaged, or not what was rendered"):
-        array_rendering.load(BENCHMARK, 0, cache=tmp_path)
+        BENCHMARK.load_scene(0, cache=tmp_path)
 
 
 def test_another_bank_is_found_out() -> None:
@@ -102,7 +103,7 @@ def test_another_bank_is_found_out() -> None:
         name, ids, content_hashes, samples = "dev-clean", ["1-2-3"], ["ab"], [5]
 
     with pytest.raises(InputError, match="is not in the bank dev-clean: give that of test-clean"):
-        check_bank(BENCHMARK, Other())  # type: ignore[arg-type]
+        BENCHMARK.check_banks([Other()])  # type: ignore[list-item]
 
 
 class Stubborn:
@@ -176,8 +177,8 @@ def test_real_recordings_are_scored(corpora: Path) -> None:
 def save_silence(cache: Path, each: int) -> None:
     """Instead of the scenes, as if it had been rendered."""
     for index in range(each * len(KINDS)):
-        path, _, shape = array_rendering.whereabouts(BENCHMARK, index, "cpu", cache)
-        rendering.save(path, np.zeros(shape, dtype=np.int16))
+        silence = np.zeros(BENCHMARK.shape(str(index)), dtype=np.int16)
+        benchmark.save(BENCHMARK.path(str(index), "cpu", cache), silence)
 
 
 def test_a_measured_part_is_kept_and_extended(tmp_path: Path) -> None:
@@ -238,7 +239,7 @@ def test_the_command_measures_and_shows(tmp_path: Path) -> None:
 @pytest.mark.skipif("QKGCC_BANK" not in os.environ, reason="QKGCC_BANK does not name a bank of test-clean")
 def test_a_scene_comes_back_as_it_was_rendered(tmp_path: Path) -> None:
     bank = Bank.load(os.environ["QKGCC_BANK"])
-    off = array_rendering.render(BENCHMARK, bank, [0, 1], cache=tmp_path)
+    off = BENCHMARK.render([bank], "cpu", only=["0", "1"], cache=tmp_path)
     assert max(off.values()) < ROUNDED_SAMPLES
 
 

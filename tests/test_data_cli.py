@@ -9,15 +9,15 @@ pytest.importorskip("torch")
 import torch
 from typer.testing import CliRunner
 
+from qkgcc.cli import app
 from qkgcc.core.errors import InputError
-from qkgcc.lab.cli.data import app
 from qkgcc.lab.corpora.banks import Bank
 from test_data_corpora import make_clips, make_librispeech
 
 
 def run(*arguments: object) -> str:
     """What the command prints; an error is raised as it is, for `main` to print."""
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False).output
+    return CliRunner().invoke(app, ["data", *map(str, arguments)], catch_exceptions=False).output
 
 
 def test_a_bank_is_made_and_summed_up(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_benchmark_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     run("bank", "--set", "noise", "--out", bank, "--data", tmp_path)
     cache = tmp_path / "cache"
     mistakes = {
-        ("paper-noise", "cpu"): "holds no utterance",
+        ("paper-noise", "cpu"): "which is not in the bank noise",
         ("general-test", "cpu"): "general-test needs .*, which is not in the banks",
         ("paper-noise", "fast"): "unknown engine 'fast'",
         ("paper-noise", "reference"): "is rendered by the cpu engine .* or the gpu engine",

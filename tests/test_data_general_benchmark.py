@@ -1,5 +1,6 @@
 """`general-test` draws and renders what its manifest says."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +8,9 @@ import pytest
 
 from qkgcc import InputError
 from qkgcc.lab.corpora.packing import build
-from qkgcc.lab.frozen import rendering
-from qkgcc.lab.frozen.fingerprints import difference
-from qkgcc.lab.frozen.general_benchmark import CHUNK, SCENES, GeneralBenchmark, check_signals, digest, render_frames
+from qkgcc.lab.frozen import benchmark
+from qkgcc.lab.frozen.benchmark import difference, scene_digest
+from qkgcc.lab.frozen.general_set import CHUNK, SCENES, GeneralBenchmark, render_frames
 from rounding import ROUNDED_SAMPLES
 
 pytestmark = [pytest.mark.numeric, pytest.mark.needs("numba")]
@@ -25,7 +26,7 @@ def test_the_set_has_4000_scenes_of_five_frames() -> None:
     assert 0.02 < spacing.min() < 0.05
     assert 1.5 < spacing.max() < 2.1
     assert (np.abs(BENCHMARK.delays) <= spacing[:, None] / 343 * 16000 + 0.01).all()  # positions are rounded
-    assert len(rendering.fingerprints(BENCHMARK)) == SCENES // CHUNK
+    assert len(BENCHMARK.fingerprints) == SCENES // CHUNK
 
 
 def test_the_manifest_says_what_is_where() -> None:
@@ -41,28 +42,28 @@ def test_the_manifest_says_what_is_where() -> None:
         moving += scene.sources[0].moving
     assert moving
     assert manifest["scale"] == 32768
-    size = (Path(rendering.__file__).parent / "benchmarks" / "general-test.json").stat().st_size
+    size = (Path(benchmark.__file__).parent / "benchmarks" / "general-test.json").stat().st_size
     assert size < 1_500_000
 
 
 def test_a_chunk_that_was_altered_is_never_read(tmp_path: Path) -> None:
-    folder = rendering.benchmark_folder(BENCHMARK, "cpu", tmp_path)
+    folder = BENCHMARK.folder("cpu", tmp_path)
     folder.mkdir(parents=True)
     with pytest.raises(InputError, match=r"scenes-0000\.npy does not exist: render it"):
-        rendering.load_general(BENCHMARK, "cpu", tmp_path)
+        BENCHMARK.load_frames("cpu", tmp_path)
     np.save(folder / "scenes-0000.npy", np.zeros((CHUNK * 5, 2, 2048), dtype=np.int16))
     with pytest.raises(InputError, match=r"scenes-0000\.npy is damaged, or not what was rendered"):
-        rendering.load_general(BENCHMARK, "cpu", tmp_path)
+        BENCHMARK.load_frames("cpu", tmp_path)
 
 
 def test_the_scenes_are_drawn_as_they_were() -> None:
     for first in (0, 1900, 3990):
         scenes = BENCHMARK.scenes(first, first + 5)
-        assert [digest(scene) for scene in scenes] == BENCHMARK.manifest["digests"][first : first + 5]
+        assert [scene_digest(scene) for scene in scenes] == BENCHMARK.manifest["digests"][first : first + 5]
 
 
 def test_a_scene_that_is_drawn_differently_is_an_error() -> None:
-    changed = GeneralBenchmark({**BENCHMARK.manifest, "seed": 1}, BENCHMARK.hash)
+    changed = dataclasses.replace(BENCHMARK, manifest={**BENCHMARK.manifest, "seed": 1})
     with pytest.raises(InputError, match="scene 7 is drawn differently by this version"):
         changed.scenes(7, 8)
 
@@ -88,6 +89,6 @@ def test_scenes_come_back_as_they_were_rendered(corpora: Path, tmp_path: Path) -
     rows = [*still[:2], quick[moving.index(True)]]
     frames = render_frames([scenes[i] for i in rows], banks, "cpu")
     assert frames.shape == (15, 2, 2048)
-    assert difference(frames, rendering.fingerprints(BENCHMARK)["0"], rows) < ROUNDED_SAMPLES
+    assert difference(frames, BENCHMARK.fingerprints["0"], rows) < ROUNDED_SAMPLES
     with pytest.raises(InputError, match=r"general-test needs .*, which is not in the banks"):
-        check_signals(BENCHMARK, banks)
+        BENCHMARK.check_banks(banks)

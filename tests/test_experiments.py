@@ -22,7 +22,7 @@ from qkgcc.delay import metrics
 from qkgcc.lab.corpora import sets
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.corpora.packing import build
-from qkgcc.lab.frozen.benchmark import Benchmark
+from qkgcc.lab.frozen.paper_sets import PaperBenchmark
 from qkgcc.lab.study import catalog, figures, report, reproduce, results
 from qkgcc.lab.training import config as configs
 from qkgcc.nets import checkpoint
@@ -369,7 +369,7 @@ def test_a_kept_checkpoint_gives_the_same_logits_after_reloading(path: Path) -> 
 def slice_of_paper_test(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Bank, list[int]]:
     """Every 18th utterance of the set, packed from the corpus itself."""
     rows = list(range(0, 216, 18))
-    ids = {Benchmark.named("paper-test").ids[i] for i in rows}
+    ids = {PaperBenchmark.load("paper-test").ids[i] for i in rows}
     root = tmp_path_factory.mktemp("corpus")
     corpus = sets.find_librispeech(corpora, "test-clean")
     (root / "LibriSpeech").mkdir()
@@ -385,7 +385,7 @@ def slice_of_paper_test(corpora: Path, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="module")
 def slice_frames(slice_of_paper_test: tuple[Bank, list[int]]) -> tuple[np.ndarray, np.ndarray]:
     bank, rows = slice_of_paper_test
-    benchmark = Benchmark.named("paper-test")
+    benchmark = PaperBenchmark.load("paper-test")
     frames, delays = [], []
     for t60, snr in ((0.4, 6), (0.8, 24)):
         frames.append(benchmark.frames(benchmark.clean(bank, t60, rows, engine="cpu"), snr, t60, rows))

@@ -17,8 +17,8 @@ from qkgcc.arrays.grids import unit_vectors
 from qkgcc.arrays.steering import far_delays
 from qkgcc.cli import app
 from qkgcc.core.errors import InputError
-from qkgcc.lab.frozen import array_rendering, rendering
-from qkgcc.lab.frozen.array_benchmark import ArrayBenchmark
+from qkgcc.lab.frozen import benchmark
+from qkgcc.lab.frozen.array_set import ArrayBenchmark
 from qkgcc.lab.scenes.array_scenes import KINDS
 from qkgcc.lab.study import array_tracks, results
 from qkgcc.lab.study.array_report import track_lines
@@ -61,8 +61,8 @@ def save_silence(cache: Path, each: int) -> None:
     """Instead of the scenes, as if it had been rendered."""
     for index in range(each * len(KINDS)):
         if KINDS[index % len(KINDS)].compact:
-            path, _, shape = array_rendering.whereabouts(BENCHMARK, index, "cpu", cache)
-            rendering.save(path, np.zeros(shape, dtype=np.int16))
+            silence = np.zeros(BENCHMARK.shape(str(index)), dtype=np.int16)
+            benchmark.save(BENCHMARK.path(str(index), "cpu", cache), silence)
 
 
 def test_who_knows_everything_is_right_all_the_time(tmp_path: Path) -> None:

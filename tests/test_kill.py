@@ -25,8 +25,8 @@ import soundfile
 
 from qkgcc.audio.recording import open_audio
 from qkgcc.lab.corpora.packing import build
-from qkgcc.lab.frozen.benchmark import make_manifest
-from qkgcc.lab.frozen.fingerprints import fingerprint
+from qkgcc.lab.frozen.benchmark import fingerprint
+from qkgcc.lab.frozen.paper_sets import make_manifest
 from qkgcc.network import files
 from signals import delayed_noise
 from test_data_corpora import make_clips, make_librispeech
@@ -45,18 +45,19 @@ import json, os, signal, sys
 import numpy, scipy.fft, scipy.signal, soundfile, soxr
 import qkgcc.cli, qkgcc.batch.archives, qkgcc.network.published, qkgcc.lab.scenes.render, qkgcc.lab.rooms.cpu
 import torch._dynamo  # which the first optimizer imports
-import qkgcc.lab.corpora.packing, qkgcc.lab.frozen.rendering, qkgcc.lab.training.loop
+import qkgcc.lab.corpora.packing, qkgcc.lab.frozen.paper_sets, qkgcc.lab.training.loop
 import qkgcc.cli.archive, qkgcc.cli.listening
-from qkgcc.lab.frozen import benchmark, fingerprints, rendering
+from qkgcc.lab.frozen import benchmark, paper_sets
+from qkgcc.lab.frozen.paper_sets import PaperBenchmark
 
 def small_benchmark(manifest):
     # The made-up benchmark beside the bank instead of the paper's: two cells of each of two rooms.
     content = json.loads(open(manifest).read())
-    small = benchmark.Benchmark("paper-noise", content["manifest"], "0" * 64)
-    benchmark.Benchmark.named = classmethod(lambda *_: small)
-    rendering.SNRS, rendering.T60S = benchmark.SNRS[:2], benchmark.T60S[:2]
-    rendering.fingerprints = lambda _: content["cells"]
-    rendering.check = lambda *_: 0.0
+    small = PaperBenchmark("paper-noise", content["manifest"], "0" * 64)
+    PaperBenchmark.load = classmethod(lambda *_: small)
+    PaperBenchmark.groups = lambda _: [[f"{snr}/{t60}" for snr in paper_sets.SNRS[:2]] for t60 in paper_sets.T60S[:2]]
+    PaperBenchmark.fingerprints = content["cells"]
+    benchmark.check = lambda *_: 0.0
 
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 for line in sys.stdin:

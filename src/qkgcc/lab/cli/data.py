@@ -1,9 +1,8 @@
 """`qkgcc data`: get corpora, make banks of them, render the frozen benchmarks."""
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.progress import DownloadColumn, TransferSpeedColumn
@@ -149,40 +148,27 @@ def benchmark(
     * `qkgcc data benchmark array-test --bank banks/test-clean`
     """
     from qkgcc.lab.corpora.banks import Bank
-    from qkgcc.lab.frozen import array_benchmark, array_rendering, general_benchmark, rendering
-    from qkgcc.lab.frozen.benchmark import NAMES, T60S, Benchmark
+    from qkgcc.lab.frozen.array_set import ArrayBenchmark
+    from qkgcc.lab.frozen.benchmark import FrozenBenchmark
+    from qkgcc.lab.frozen.general_set import GeneralBenchmark
+    from qkgcc.lab.frozen.paper_sets import PaperBenchmark
     from qkgcc.lab.scenes.engines import best_engine, check_engine
 
     chosen = engine or best_engine()
     check_engine(chosen)
     banks = [Bank.load(path) for path in bank]
-    known = (*NAMES, general_benchmark.NAME, array_benchmark.NAME)
-    made: rendering.AnyBenchmark
-    off: Mapping[Any, float]
+    kinds: tuple[type[FrozenBenchmark], ...] = (PaperBenchmark, GeneralBenchmark, ArrayBenchmark)
+    known = {each: kind for kind in kinds for each in kind.NAMES}
+    if name not in known:
+        raise InputError(f"there is no benchmark {name!r}; there are {', '.join(known)}")
+    made = known[name].load(name)
     with progress_bar() as bar:
-        if name == general_benchmark.NAME:
-            made = general_benchmark.GeneralBenchmark.load()
-            parts = len(list(general_benchmark.chunks(len(made.manifest["digests"]))))
-            task = bar.add_task(f"{name}, {chosen} engine", total=parts)
-            off = rendering.render_general(made, banks, chosen, cache=cache, progress=lambda: bar.advance(task))
-        elif name not in known:
-            raise InputError(f"there is no benchmark {name!r}; there are {', '.join(known)}")
-        elif len(banks) != 1:
-            raise InputError(f"{name} is made of one bank; {len(banks)} were given")
-        elif name == array_benchmark.NAME:
-            made = array_benchmark.ArrayBenchmark.load()
-            task = bar.add_task(f"{name}, {chosen} engine", total=len(made))
-            off = array_rendering.render(
-                made, banks[0], range(len(made)), chosen, cache=cache, progress=lambda: bar.advance(task)
-            )
-        else:
-            made = Benchmark.named(name)
-            task = bar.add_task(f"{name}, {chosen} engine", total=len(made.ids) * len(T60S))
-            off = rendering.render(made, banks[0], chosen, cache=cache, progress=lambda: bar.advance(task))
+        task = bar.add_task(f"{name}, {chosen} engine", total=made.steps)
+        off = made.render(banks, chosen, cache=cache, progress=lambda: bar.advance(task))
     equal = sum(value == 0 for value in off.values())
     typer.echo(
-        f"{rendering.benchmark_folder(made, chosen, cache)}: {len(off)} parts rendered, {equal} of them bit-equal; "
-        f"{len(rendering.fingerprints(made)) - len(off)} were there already and whole"
+        f"{made.folder(chosen, cache)}: {len(off)} parts rendered, {equal} of them bit-equal; "
+        f"{len(made.fingerprints) - len(off)} were there already and whole"
     )
     if equal < len(off):
         typer.echo(f"largest difference of the others: {max(off.values()):.1e} of their level")

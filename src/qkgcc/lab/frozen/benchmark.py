@@ -1,213 +1,331 @@
-"""The frozen benchmark of the paper's protocol: a set *is* its manifest, and any engine renders it.
+"""A frozen benchmark: a manifest that says what is in it, fingerprints of its rendering, and a cache of rendered parts.
 
-A manifest in the repository says which utterances (with their hashes), which source positions, which levels and which
-noise; its SHA-256 names the set. There is one source position an utterance and T60, shared by the SNRs. Beside it stand
-the fingerprints of every cell as the CPU engine renders it (`fingerprints`).
+A set *is* its manifest: seeds, signals with their hashes, and the truth. Its SHA-256 names the set, and any engine
+renders it. Beside it stand the fingerprints of every part (a cell, a hundred scenes, a scene) as the CPU engine renders
+it: a hash for bit-equality, and random projections for the size of a difference. The mean square of a random +-1
+projection is the squared norm of what is projected, so four numbers a row (an utterance or a scene) tell how far
+another rendering is off, without the frames themselves.
 
-    clean = benchmark.clean(bank, t60)                 # (utterances, 2, 30720), unit variance over the whole utterance
-    frames = benchmark.frames(clean, snr, t60)         # int16 (utterances * 15, 2, 2048)
+Parts are rendered once, checked against their fingerprints and kept in the user's cache. A part is written whole or not
+at all, so an interrupted run goes on where it stopped. What lies in the cache is never trusted because it is there: its
+SHA-256 is that of the fingerprint or, where an engine is not bit-equal, that of a small file beside the part, written
+when it was rendered and checked.
 """
 
+import base64
+import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import resources
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from array_api_compat import array_namespace, device, to_device
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.files import make_folder, write_whole
 from qkgcc.lab.corpora.banks import Bank
-from qkgcc.lab.rooms.draws import stream, uniform
-from qkgcc.lab.rooms.mixing import add_white_noise, convolve
-from qkgcc.lab.rooms.shoebox import response_length, sabine
-from qkgcc.lab.scenes import paper
-from qkgcc.lab.scenes.engines import best_engine, responses
-from qkgcc.lab.scenes.scenes import Scene, Source
+from qkgcc.lab.rooms.draws import uniform
+from qkgcc.lab.scenes.engines import check_engine
+from qkgcc.lab.scenes.scenes import Scene
 
-NAMES = ("paper-test", "paper-music", "paper-noise")
-SNRS = (0, 6, 12, 18, 24, 30)
-T60S = (0.2, 0.4, 0.6, 0.8, 1.0)
-FRAMES = 15
-SCALE = 1024
-"""int16 steps of 1: a signal of unit variance keeps 71 dB over the rounding, and 30 dB up to clipping."""
-_SAMPLES = FRAMES * paper.FRAME
+CACHE_VARIABLE = "QKGCC_CACHE"
+TOLERANCE = 1e-3
+"""Largest difference of another machine's rendering, relative to the level, before it is another benchmark."""
+
+_PROJECTIONS = 4  # of each row
 
 Floats = npt.NDArray[np.float64]
+Fingerprint = dict[str, str]
+"""`sha256` of the frames, and their `projections` in base64."""
+
+_found_whole: set[tuple[Path, int, int]] = set()  # path, time and size of what this process has checked already
 
 
 @dataclass(frozen=True, eq=False)
-class Benchmark:
+class FrozenBenchmark(ABC):
+    """What the sets have in common; each says of which parts it consists and how they are rendered."""
+
     name: str
     manifest: dict[str, Any]
     hash: str
     """SHA-256 of the manifest: the name that results carry."""
 
+    NAMES: ClassVar[tuple[str, ...]]
+    steps_per_group = 1
+    """How often `progress` is called while a group is rendered."""
+
     @classmethod
-    def named(cls, name: str) -> "Benchmark":
-        if name not in NAMES:
-            raise InputError(f"there is no benchmark {name!r}; there are {', '.join(NAMES)}")
-        text = (resources.files("qkgcc.lab.frozen") / "benchmarks" / f"{name}.json").read_bytes()
+    def load(cls, name: str | None = None) -> Self:
+        """A set by its name; the only one of its kind where none is given."""
+        name = name or cls.NAMES[0]
+        if name not in cls.NAMES:
+            raise InputError(f"there is no benchmark {name!r}; there are {', '.join(cls.NAMES)}")
+        text = (resources.files(__package__) / "benchmarks" / f"{name}.json").read_bytes()
         return cls(name, json.loads(text), hashlib.sha256(text).hexdigest())
 
     @cached_property
-    def ids(self) -> list[str]:
-        return [source["id"] for source in self.manifest["sources"]]
+    def fingerprints(self) -> dict[str, Fingerprint]:
+        """Of each part, by its key, as the CPU engine renders it."""
+        text = (resources.files(__package__) / "benchmarks" / f"{self.name}.fingerprints.json").read_text()
+        record = json.loads(text)
+        if record["manifest"] != self.hash:
+            raise InputError(f"the fingerprints of {self.name} belong to another manifest: make both again")
+        cells: dict[str, Fingerprint] = record["cells"]
+        return cells
 
-    @cached_property
-    def positions(self) -> Floats:
-        """(utterances, T60s, 3) metres."""
-        return np.array([source["positions"] for source in self.manifest["sources"]])
+    @property
+    @abstractmethod
+    def bank_names(self) -> tuple[str, ...]:
+        """The sets whose banks it is rendered from."""
 
-    @cached_property
-    def levels(self) -> Floats:
-        """(utterances, T60s) what the convolved signals are divided by."""
-        return np.array([source["levels"] for source in self.manifest["sources"]])
+    @property
+    @abstractmethod
+    def signals(self) -> dict[str, tuple[str, int | None]]:
+        """SHA-256 and, where they are needed whole, the samples of its signals by id."""
 
-    def delays(self, t60: float, rows: Sequence[int] | None = None) -> Floats:
-        """True delays in samples, one a frame, positive = microphone 1 later. Shape: (rows * 15,)."""
-        places = self.positions[self._rows(rows), T60S.index(t60)]
-        return np.repeat(paper.true_delay(places, paper.TEST_MICROPHONES), FRAMES)
+    @abstractmethod
+    def groups(self) -> list[list[str]]:
+        """The keys of all parts; those of a group are rendered together."""
 
-    def clean(
+    @abstractmethod
+    def file_name(self, key: str) -> str:
+        """In the cache, without a suffix."""
+
+    @abstractmethod
+    def shape(self, key: str) -> tuple[int, ...]:
+        """Of a part's samples."""
+
+    @abstractmethod
+    def rows(self, key: str) -> int:
+        """Utterances or scenes of a part."""
+
+    @abstractmethod
+    def render_parts(
+        self, keys: Sequence[str], banks: Sequence[Bank], engine: str, jobs: int | None, progress: Callable[[], object]
+    ) -> Iterator[tuple[str, npt.NDArray[np.int16]]]:
+        """Keys of a group with their samples, rendered now."""
+
+    @property
+    def steps(self) -> int:
+        """How often `render` calls its `progress`."""
+        return self.steps_per_group * len(self.groups())
+
+    def folder(self, engine: str, cache: Path | None = None) -> Path:
+        return (cache or cache_folder()) / "benchmarks" / f"{self.name}-{self.hash[:12]}-{engine}"
+
+    def path(self, key: str, engine: str, cache: Path | None = None) -> Path:
+        """Where a part lies when it is rendered."""
+        return self.folder(engine, cache) / f"{self.file_name(key)}.npy"
+
+    def is_rendered(self, engine: str, cache: Path | None = None) -> bool:
+        """Whether there is a file of every part; what is in them, `load_part` finds out."""
+        return all(self.path(key, engine, cache).exists() for keys in self.groups() for key in keys)
+
+    def render(
         self,
-        bank: Bank,
-        t60: float,
-        rows: Sequence[int] | None = None,
+        banks: Sequence[Bank],
+        engine: str,
         *,
-        engine: str | None = None,
-        progress: Callable[[], object] | None = None,
-    ) -> Any:
-        """The first 15 frames of every utterance as both microphones hear them, without noise.
+        only: Collection[str] | None = None,
+        cache: Path | None = None,
+        jobs: int | None = None,
+        progress: Callable[[], object] = lambda: None,
+    ) -> dict[str, float]:
+        """Render the missing and the damaged parts; how far each is from its fingerprint, 0 for bit-equal.
 
-        Shape: (rows, 2, 30720), float32: an array, or with the gpu engine a tensor on the GPU. `progress` is called
-        once an utterance.
+        Args:
+            banks: may be empty where all parts are there.
+            only: keys of the parts that are wanted; None: all.
         """
-        check_sources(self, bank, self._rows(rows))
-        engine = engine or best_engine()
-        if engine == "gpu":
-            return self._clean_on_gpu(bank, t60, self._rows(rows), progress)
-        out = np.empty((len(self._rows(rows)), 2, _SAMPLES), dtype=np.float32)
-        for i, row in enumerate(self._rows(rows)):
-            (response,) = responses(scene_with_source_at(self.positions[row, T60S.index(t60)], t60), engine)
-            signal = bank.audio(bank.index(self.ids[row]), _SAMPLES).astype(np.float64)
-            # Later parts of the response reach no sample of these frames.
-            heard = convolve(signal, response[0, :, :_SAMPLES], 2 * _SAMPLES)[:, :_SAMPLES]
-            out[i] = heard / self.levels[row, T60S.index(t60)]
-            if progress is not None:
-                progress()
-        return out
+        self.check_engine(engine)
+        if banks:
+            self.check_banks(banks)
+        off: dict[str, float] = {}
+        for group in self.groups():
+            keys = [key for key in group if only is None or key in only]
+            missing = [key for key in keys if not self._is_whole(key, engine, cache)]
+            if missing and not banks:
+                path = self.path(missing[0], engine, cache)
+                raise InputError(
+                    f"{path} does not exist: give the bank of {' and '.join(self.bank_names)} to render it"
+                )
+            if missing:
+                for key, samples in self.render_parts(missing, banks, engine, jobs, progress):
+                    if key in self.fingerprints:
+                        off[key] = check(samples, self.fingerprints[key], f"{self.name}, part {key}")
+                    save(self.path(key, engine, cache), samples)
+            elif keys:
+                for _ in range(self.steps_per_group):
+                    progress()
+        return off
 
-    def _clean_on_gpu(
-        self, bank: Bank, t60: float, rows: Sequence[int], progress: Callable[[], object] | None, device: str = "cuda"
-    ) -> Any:
-        """All rooms of a T60 at once."""
-        import torch
+    def load_part(self, key: str, engine: str, cache: Path | None = None) -> npt.NDArray[np.int16]:
+        """The samples of a rendered part, mapped from the disk."""
+        path, again = self.path(key, engine, cache), f"`qkgcc data benchmark {self.name} --bank ...`"
+        if not path.exists():
+            raise InputError(f"{path} does not exist: render it with {again}")
+        if not self._is_whole(key, engine, cache):
+            raise InputError(f"{path} is damaged, or not what was rendered: render it again with {again}")
+        samples: npt.NDArray[np.int16] = np.load(path, mmap_mode="r")
+        return samples
 
-        from qkgcc.lab.rooms import gpu
-
-        absorption, order = sabine(t60, paper.TEST_ROOM)
-        places = self.positions[list(rows), T60S.index(t60)]
-        heard_at = len(paper.TEST_MICROPHONES) * len(places)
-        response = gpu.responses(
-            np.broadcast_to(paper.TEST_ROOM, (heard_at, 3)),
-            np.full(heard_at, np.sqrt(1 - absorption)),
-            np.full(heard_at, order),
-            np.repeat(places, len(paper.TEST_MICROPHONES), axis=0),
-            np.tile(paper.TEST_MICROPHONES, (len(places), 1)),
-            samples=response_length(paper.TEST_ROOM, order, paper.SAMPLE_RATE),
-            sample_rate=paper.SAMPLE_RATE,
-            speed_of_sound=SPEED_OF_SOUND,
-            device=device,
-        ).reshape(len(places), len(paper.TEST_MICROPHONES), -1)[..., :_SAMPLES]
-        signals = torch.as_tensor(bank.stack([bank.index(self.ids[row]) for row in rows], _SAMPLES), device=device)
-        levels = torch.as_tensor(self.levels[list(rows), T60S.index(t60)], dtype=torch.float32, device=device)
-        heard = convolve(signals[:, None], response, 2 * _SAMPLES)[..., :_SAMPLES] / levels[:, None, None]
-        for _ in rows:
-            if progress is not None:
-                progress()
-        return heard
-
-    def frames(self, clean: Any, snr: float, t60: float, rows: Sequence[int] | None = None) -> npt.NDArray[np.int16]:
-        """A cell: noise added, cut into frames, rounded. Shape: (rows, 2, 30720) -> (rows * 15, 2, 2048)."""
-        numbers = np.asarray(self._rows(rows), dtype=np.int64)
-        cell = len(T60S) * SNRS.index(int(snr)) + T60S.index(t60)
-        streams = 2 * (numbers[:, None] + len(self.ids) * cell) + np.arange(2)
-        keys = stream(f"{self.name}/noise", self.manifest["seed"]) + (streams << 20)
-        out = np.empty((len(numbers), FRAMES, 2, paper.FRAME), dtype=np.int16)
-        xp = array_namespace(clean)
-        for i in range(len(numbers)):  # one by one: the noise of a whole cell would take gigabytes on the way
-            one = slice(i, i + 1)
-            level, key, first = (
-                xp.asarray(x, device=device(clean)) for x in (np.array([float(snr)]), keys[one], np.zeros(1, np.int64))
-            )
-            noisy = xp.round(add_white_noise(clean[one], level, key, first)[0] * SCALE)
-            whole = to_device(xp.astype(xp.clip(noisy, -32768, 32767), xp.int16), "cpu")
-            out[i] = np.asarray(whole).reshape(2, FRAMES, paper.FRAME).transpose(1, 0, 2)
-        return out.reshape(-1, 2, paper.FRAME)
-
-    def _rows(self, rows: Sequence[int] | None) -> Sequence[int]:
-        return range(len(self.ids)) if rows is None else rows
-
-
-def scene_with_source_at(position: Floats, t60: float) -> Scene:
-    """The paper's test room with a source at `position`."""
-    return Scene(paper.TEST_ROOM, t60, paper.TEST_MICROPHONES, (Source("", position),), snr=0.0)
-
-
-def check_sources(benchmark: Benchmark, bank: Bank, rows: Sequence[int]) -> None:
-    """An `InputError` unless the bank holds the very samples that the manifest names."""
-    for row in rows:
-        source = benchmark.manifest["sources"][row]
-        number = bank.index(source["id"])
-        if bank.content_hashes[number] != source["sha256"]:
+    def check_engine(self, engine: str) -> None:
+        """Before anything is made: pyroomacoustics' filters differ above 7 kHz, by more than a benchmark allows."""
+        if engine == "reference":
             raise InputError(
-                f"{source['id']} in {bank.path.name} is not what {benchmark.name} was made of: another copy of the "
-                "corpus or another recipe; build the bank from the original files"
+                f"{self.name} is rendered by the cpu engine (pip install 'qkgcc[train]' brings it) or the gpu engine; "
+                "the reference engine differs from them by more than the benchmark allows"
             )
+        check_engine(engine)
+
+    def check_banks(self, banks: Sequence[Bank], ids: Iterable[str] | None = None) -> None:
+        """An `InputError` unless the banks hold the very samples that the manifest names, of some signals or all."""
+        if len(self.bank_names) == 1 and len(banks) != 1:
+            raise InputError(f"{self.name} is made of one bank; {len(banks)} were given")
+        held = {
+            id: (sha, int(samples))
+            for bank in banks
+            for id, sha, samples in zip(bank.ids, bank.content_hashes, bank.samples, strict=True)
+        }
+        given = f"the bank{'s' * (len(banks) > 1)} {', '.join(bank.name for bank in banks)}"
+        wanted = f"{'those' if len(self.bank_names) > 1 else 'that'} of {', '.join(self.bank_names)}"
+        for id in self.signals if ids is None else ids:
+            sha, samples = self.signals[id]
+            if id not in held:
+                raise InputError(f"{self.name} needs {id}, which is not in {given}: give {wanted}, all of it")
+            if held[id][0] != sha or samples not in (None, held[id][1]):
+                raise InputError(
+                    f"{self.name} needs {id}, which has other samples in {given}: build the bank from the original "
+                    "files, with whole test utterances"
+                )
+
+    def _is_whole(self, key: str, engine: str, cache: Path | None) -> bool:
+        """Whether the file of a part holds the samples that were rendered into it."""
+        path = self.path(key, engine, cache)
+        if not path.is_file():
+            return False
+        state = path.stat()
+        name = (path.resolve(), state.st_mtime_ns, state.st_size)
+        if name in _found_whole:
+            return True
+        try:
+            samples = np.load(path, mmap_mode="r")
+        except (OSError, ValueError, EOFError):
+            return False
+        if samples.shape != self.shape(key) or samples.dtype != np.int16:
+            return False
+        beside = path.with_suffix(".sha256")
+        known = {self.fingerprints.get(key, {}).get("sha256"), beside.read_text().strip() if beside.is_file() else None}
+        if sha256(samples) not in known:
+            return False
+        _found_whole.add(name)
+        return True
 
 
-def make_manifest(name: str, bank: Bank, seed: int, progress: Callable[[], object] | None = None) -> dict[str, Any]:
-    """Draw a set: positions uniform in the test room, levels from the whole convolved utterances (CPU engine)."""
-    numbers = bank.select(split="test")
-    draws = [uniform(f"{name}/source-{axis}", seed, np.arange(len(numbers) * len(T60S))) for axis in "xyz"]
-    positions = (np.stack(draws, axis=-1) * paper.TEST_ROOM).round(4).reshape(len(numbers), len(T60S), 3)
-    sources = []
-    for row, number in enumerate(numbers):
-        utterance = bank.audio(int(number)).astype(np.float64)
-        levels = []
-        for i, t60 in enumerate(T60S):
-            (response,) = responses(scene_with_source_at(positions[row, i], t60), "cpu")
-            total = len(utterance) + response.shape[-1] - 1
-            heard = convolve(utterance, response[0, 0], total + total % 2)[:total]
-            levels.append(float(f"{heard.std():.9g}"))
-            if progress is not None:
-                progress()
-        sources.append(
-            {
-                "id": bank.ids[number],
-                "sha256": bank.content_hashes[number],
-                "positions": positions[row].tolist(),
-                "levels": levels,
-            }
-        )
+def cache_folder() -> Path:
+    """$QKGCC_CACHE, or `qkgcc` in the user's cache folder."""
+    given = os.environ.get(CACHE_VARIABLE)
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(given) if given else base / "qkgcc"
+
+
+def save(path: Path, samples: npt.NDArray[np.int16]) -> None:
+    """Write a part, and its hash for when it is not that of the fingerprint to the bit."""
+
+    def write(target: Path) -> None:
+        with target.open("wb") as file:
+            np.save(file, samples)
+
+    make_folder(path.parent)
+    write_whole(path.with_suffix(".sha256"), lambda target: target.write_text(sha256(samples) + "\n"))
+    write_whole(path, write)
+
+
+def fingerprint(samples: npt.NDArray[np.int16], rows: int) -> Fingerprint:
+    """SHA-256 of samples that belong to `rows` rows, and their projections in base64."""
     return {
-        "format": 1,
-        "name": name,
-        "seed": seed,
-        "sample_rate": paper.SAMPLE_RATE,
-        "frame": paper.FRAME,
-        "frames": FRAMES,
-        "room": paper.TEST_ROOM.tolist(),
-        "microphones": paper.TEST_MICROPHONES.tolist(),
-        "snr": list(SNRS),
-        "t60": list(T60S),
-        "scale": SCALE,
-        "left_out": len([clip for clip in bank.left_out if clip.get("split") == "test"]),
-        "sources": sources,
+        "sha256": sha256(samples),
+        "projections": base64.b64encode(_project(samples, rows).astype("<f4").tobytes()).decode(),
     }
+
+
+def sha256(samples: npt.NDArray[np.int16]) -> str:
+    """Of the samples, whatever the machine's order of bytes."""
+    return hashlib.sha256(np.ascontiguousarray(samples, dtype="<i2").data).hexdigest()
+
+
+def difference(samples: npt.NDArray[np.int16], expected: Fingerprint, rows: Sequence[int] | None = None) -> float:
+    """Level of the difference to what was fingerprinted, relative to the samples' own, of the worst row.
+
+    An estimate from four projections: right within a factor of two, nearly always.
+
+    Args:
+        rows: which rows of the fingerprint these samples are; None: all of them.
+    """
+    then = np.frombuffer(base64.b64decode(expected["projections"]), dtype="<f4").reshape(-1, _PROJECTIONS)
+    then = then if rows is None else then[list(rows)]
+    off = np.sqrt(np.mean((_project(samples, len(then)) - then) ** 2, axis=1))
+    level = np.linalg.norm(samples.reshape(len(then), -1).astype(np.float64), axis=1)
+    return float((off / np.maximum(level, 1)).max())
+
+
+def check(samples: npt.NDArray[np.int16], expected: Fingerprint, name: str, rows: Any = None) -> float:
+    """0 if the samples are bit for bit those fingerprinted, else how far off they are; too far is an `InputError`."""
+    if rows is None and sha256(samples) == expected["sha256"]:
+        return 0.0
+    off = difference(samples, expected, rows)
+    if off > TOLERANCE:
+        raise InputError(
+            f"{name}: rendered here, it differs from the benchmark by {off:.1e} of its level (allowed: {TOLERANCE:g}); "
+            "results on it could not be compared. Please report this with your versions of numpy, scipy and numba"
+        )
+    return off
+
+
+def scene_digest(scene: Scene) -> str:
+    """Twelve hex digits of a hash of everything in a scene, positions rounded to a nanometre."""
+
+    def plain(value: Any) -> Any:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        if isinstance(value, (tuple, list)):
+            return [plain(item) for item in value]
+        if isinstance(value, np.ndarray):
+            return (np.round(value, 9) + 0.0).tolist()
+        return round(float(value), 9) + 0.0 if isinstance(value, (float, np.floating)) else value
+
+    text = json.dumps(plain(scene), sort_keys=True, default=int)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def check_digest(name: str, index: int, scene: Scene, expected: str) -> None:
+    """An `InputError` unless a scene that was drawn anew is the one of the manifest."""
+    if scene_digest(scene) != expected:
+        raise InputError(
+            f"{name}: scene {index} is drawn differently by this version of qkgcc; use the one it was made with"
+        )
+
+
+def to_digits(values: Any, digits: int = 4) -> Any:
+    """Numbers as a manifest has them, to four decimals."""
+    return (np.round(values, digits) + 0.0).tolist()
+
+
+def _project(samples: npt.NDArray[np.int16], rows: int) -> Floats:
+    """Random +-1 projections of each row's samples. Shape: (frames, 2, n) -> (rows, 4)."""
+    flat = samples.reshape(rows, -1)
+    signs = _signs(flat.shape[1])
+    return np.concatenate([row.astype(np.float64)[None] @ signs for row in flat])
+
+
+@lru_cache(maxsize=4)
+def _signs(size: int) -> Floats:
+    drawn = uniform("benchmark/projection", 0, np.arange(size * _PROJECTIONS))
+    return np.where(drawn < 0.5, -1.0, 1.0).reshape(size, _PROJECTIONS)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.lab.frozen.array_benchmark import NAME as SET
-from qkgcc.lab.frozen.array_benchmark import ArrayBenchmark
+from qkgcc.lab.frozen.array_set import NAME as SET
+from qkgcc.lab.frozen.array_set import ArrayBenchmark
 from qkgcc.lab.scenes.array_scenes import ARRAYS, DISTRIBUTED, KINDS, TALKERS
 from qkgcc.lab.study import array_tracks, results, scoring
 from qkgcc.lab.study.arrays import RESPEAKER, errors_by_scene

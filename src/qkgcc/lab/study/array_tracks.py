@@ -30,9 +30,8 @@ from qkgcc.arrays.stream import DirectionStream
 from qkgcc.audio.recording import open_audio
 from qkgcc.core.errors import InputError
 from qkgcc.lab.corpora.banks import Bank
-from qkgcc.lab.frozen import array_rendering
-from qkgcc.lab.frozen.array_benchmark import NAME as SET
-from qkgcc.lab.frozen.array_benchmark import ArrayBenchmark
+from qkgcc.lab.frozen.array_set import NAME as SET
+from qkgcc.lab.frozen.array_set import ArrayBenchmark
 from qkgcc.lab.provenance import commit
 from qkgcc.lab.scenes.array_scenes import KINDS, SAMPLE_RATE, Kind
 from qkgcc.lab.study import results
@@ -142,7 +141,7 @@ def measure(
 ) -> dict[str, dict[str, float]]:
     """The scores of a scene, by way."""
     drawn = benchmark.scene(index)
-    audio = array_rendering.load(benchmark, index, engine, cache)
+    audio = benchmark.load_scene(index, engine, cache)
     found = follower.follow(audio, SAMPLE_RATE, drawn.geometry)
     scores = {}
     for way, history in found._asdict().items():
@@ -180,7 +179,7 @@ def fill(
     wanted = [index for index in range(each * len(KINDS)) if KINDS[index % len(KINDS)].compact]
     rendered = track(f"{SET}: rendering", len(wanted))
     for done, index in enumerate(wanted, 1):
-        array_rendering.render(benchmark, bank, [index], engine, cache=cache)
+        benchmark.render([bank] if bank else [], engine, only=[str(index)], cache=cache)
         rendered(done)
     for follower in chosen:
         if again or table.is_stale(follower):

@@ -27,9 +27,8 @@ import numpy.typing as npt
 from qkgcc.arrays import array
 from qkgcc.core.errors import InputError
 from qkgcc.lab.corpora.banks import Bank
-from qkgcc.lab.frozen import array_rendering
-from qkgcc.lab.frozen.array_benchmark import NAME as SET
-from qkgcc.lab.frozen.array_benchmark import ArrayBenchmark
+from qkgcc.lab.frozen.array_set import NAME as SET
+from qkgcc.lab.frozen.array_set import ArrayBenchmark
 from qkgcc.lab.provenance import commit
 from qkgcc.lab.scenes.array_scenes import BLOCKS, DISTRIBUTED, KINDS, SAMPLE_RATE, SECONDS, Kind
 from qkgcc.lab.study import framesets, results, scoring
@@ -73,7 +72,7 @@ def fill(
     wanted = range(each * len(KINDS))
     rendered = track(f"{SET}: rendering", len(wanted))
     for done, index in enumerate(wanted, 1):
-        array_rendering.render(benchmark, bank, [index], engine, cache=cache)
+        benchmark.render([bank] if bank else [], engine, only=[str(index)], cache=cache)
         rendered(done)
     for locator in locators:
         if again or table.is_stale(locator):
@@ -97,7 +96,7 @@ def measure(
 ) -> tuple[Floats, Floats | None]:
     """Errors of the talkers of a scene, block by block; of positions also those in space."""
     truth = benchmark.truth(index)
-    audio = array_rendering.load(benchmark, index, engine, cache)
+    audio = benchmark.load_scene(index, engine, cache)
     found = locator.locate(audio, SAMPLE_RATE, truth.geometry, truth.talkers, BLOCK)
     if truth.kind.compact:
         return scoring.errors_of_blocks(scoring.azimuth_distances, truth.places, truth.active, found), None

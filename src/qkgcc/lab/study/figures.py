@@ -12,8 +12,7 @@ import torch
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import write_whole
-from qkgcc.lab.frozen.benchmark import FRAMES, SCALE, SNRS, T60S, Benchmark
-from qkgcc.lab.frozen.rendering import load_cell
+from qkgcc.lab.frozen.paper_sets import FRAMES, SCALE, SNRS, T60S, PaperBenchmark
 from qkgcc.lab.provenance import commit
 from qkgcc.lab.scenes.engines import best_engine
 from qkgcc.lab.study import catalog, general_report, results
@@ -158,10 +157,10 @@ def _same_weights(rows: list[dict[str, Any]], paths: dict[str, Path]) -> bool:
 
 
 def _analysed(run: ReproductionRun, paths: dict[str, Path]) -> list[dict[str, Any]]:
-    benchmark, engine = Benchmark.named("paper-test"), run.engine or best_engine()
+    benchmark, engine = PaperBenchmark.load("paper-test"), run.engine or best_engine()
     render(benchmark, engine, run)
     rows = (np.arange(0, len(benchmark.ids), EVERY)[:, None] * FRAMES + np.arange(FRAMES)).ravel()
-    cells = [load_cell(benchmark, engine, snr, t60, run.cache)[rows] for t60 in T60S for snr in SNRS]
+    cells = [benchmark.load_cell(engine, snr, t60, run.cache)[rows] for t60 in T60S for snr in SNRS]
     found, begun = [], time.monotonic()
     for method, path in paths.items():
         model, card = checkpoint.load(path)

@@ -22,10 +22,9 @@ from qkgcc.core.errors import InputError
 from qkgcc.core.types import SPEED_OF_SOUND, Floats
 from qkgcc.dsp import gcc
 from qkgcc.lab.corpora.banks import Bank
-from qkgcc.lab.frozen.benchmark import FRAMES, Benchmark
-from qkgcc.lab.frozen.benchmark import SCALE as SCALE_OF_PAPER
-from qkgcc.lab.frozen.general_benchmark import SCALE, GeneralBenchmark
-from qkgcc.lab.frozen.rendering import load_cell, load_general
+from qkgcc.lab.frozen.general_set import SCALE, GeneralBenchmark
+from qkgcc.lab.frozen.paper_sets import FRAMES, PaperBenchmark
+from qkgcc.lab.frozen.paper_sets import SCALE as SCALE_OF_PAPER
 from qkgcc.lab.rooms import noise
 from qkgcc.lab.rooms.draws import stream, uniform
 from qkgcc.lab.scenes import paper
@@ -93,7 +92,7 @@ class FrameSet:
 def general_test(engine: str, cache: Path | None = None) -> FrameSet:
     """All 20,000 frames of `general-test`, once they are rendered."""
     benchmark = GeneralBenchmark.load()
-    frames: npt.NDArray[np.float32] = load_general(benchmark, engine, cache).astype(np.float32)
+    frames: npt.NDArray[np.float32] = benchmark.load_frames(engine, cache).astype(np.float32)
     frames /= SCALE
     scenes, each = frames.shape[:2]
     level = frames[:, :, 0].std(axis=(1, 2), dtype=np.float64)
@@ -127,9 +126,9 @@ def two_sources(engine: str, cache: Path | None = None) -> tuple[FrameSet, Float
     return whole.take(rows, "two sources"), second.ravel()[rows]
 
 
-def paper_cell(benchmark: Benchmark, engine: str, snr: int, t60: float, cache: Path | None = None) -> FrameSet:
+def paper_cell(benchmark: PaperBenchmark, engine: str, snr: int, t60: float, cache: Path | None = None) -> FrameSet:
     """One cell of `paper-test`, `paper-music` or `paper-noise`, once it is rendered."""
-    frames = load_cell(benchmark, engine, snr, t60, cache).astype(np.float32)
+    frames = benchmark.load_cell(engine, snr, t60, cache).astype(np.float32)
     frames /= SCALE_OF_PAPER
     count = len(frames)
     limit = float(np.linalg.norm(np.diff(paper.TEST_MICROPHONES, axis=0))) * RATE / SPEED_OF_SOUND

@@ -35,8 +35,8 @@ from qkgcc.core.types import Bools, Floats
 from qkgcc.delay import metrics
 from qkgcc.dsp import gcc
 from qkgcc.dsp.peaks import INTERPOLATIONS
-from qkgcc.lab.frozen.benchmark import SNRS, T60S, Benchmark
-from qkgcc.lab.frozen.general_benchmark import GeneralBenchmark
+from qkgcc.lab.frozen.general_set import GeneralBenchmark
+from qkgcc.lab.frozen.paper_sets import SNRS, T60S, PaperBenchmark
 from qkgcc.lab.provenance import commit
 from qkgcc.lab.scenes.engines import best_engine
 from qkgcc.lab.study import framesets, results
@@ -228,7 +228,7 @@ def cells(name: str, engine: str, cache: Path | None, data: Path | None, bank: A
         for t60 in DRY_TIMES:
             yield Cell(name, {"t60": str(t60)}, framesets.dry(_given(bank, "a bank of utterances"), t60))
     else:
-        benchmark = Benchmark.named(name)
+        benchmark = PaperBenchmark.load(name)
         for t60 in T60S:
             for snr in SNRS:
                 yield Cell(
@@ -404,7 +404,7 @@ def _hash_of(name: str) -> str | None:
     """Of a frozen set; the others have none."""
     if name in ("general-test", "two-sources"):
         return GeneralBenchmark.load().hash
-    return Benchmark.named(name).hash if name in _PAPER_SETS else None
+    return PaperBenchmark.load(name).hash if name in _PAPER_SETS else None
 
 
 def accuracy(rows: Sequence[CellScores], method: str, set: str, what: str = "right62us") -> float:

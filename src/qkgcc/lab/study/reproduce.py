@@ -27,8 +27,7 @@ from qkgcc.core.types import Floats
 from qkgcc.delay import metrics
 from qkgcc.dsp import gcc
 from qkgcc.lab.corpora.banks import Bank
-from qkgcc.lab.frozen import rendering
-from qkgcc.lab.frozen.benchmark import FRAMES, SCALE, SNRS, T60S, Benchmark
+from qkgcc.lab.frozen.paper_sets import FRAMES, SCALE, SNRS, T60S, PaperBenchmark
 from qkgcc.lab.provenance import commit
 from qkgcc.lab.rooms.draws import normal, stream
 from qkgcc.lab.scenes.engines import best_engine
@@ -180,7 +179,7 @@ def _train(method: str, seed: int, run: ReproductionRun) -> Path | None:
 
 
 def _score(delays_of: Delays, name: str, seed: int | None, run: ReproductionRun) -> dict[str, Any]:
-    benchmark = Benchmark.named(name)
+    benchmark = PaperBenchmark.load(name)
     engine = run.engine or best_engine()
     render(benchmark, engine, run)
     cells = run.track(f"evaluating on {name}", len(SNRS) * len(T60S))
@@ -193,19 +192,18 @@ def _score(delays_of: Delays, name: str, seed: int | None, run: ReproductionRun)
     return {"seed": seed, **scores, **about, "seconds": round(time.monotonic() - begun, 1)}
 
 
-def render(benchmark: Benchmark, engine: str, run: ReproductionRun) -> None:
+def render(benchmark: PaperBenchmark, engine: str, run: ReproductionRun) -> None:
     """Render a benchmark if it is not yet."""
-    folder = rendering.benchmark_folder(benchmark, engine, run.cache)
-    if all(rendering.cell_path(folder, snr, t60).exists() for snr in SNRS for t60 in T60S):
+    if benchmark.is_rendered(engine, run.cache):
         return
     wanted = BANKS[benchmark.name]
     bank = run.bank(wanted)
     if bank is None:
         raise InputError(f"{benchmark.name} is not rendered yet: give the bank of {wanted}, from which it is made")
     run.say(f"rendering {benchmark.name}, {engine} engine")
-    rooms = run.track(f"rendering {benchmark.name}", len(benchmark.ids) * len(T60S))
+    rooms = run.track(f"rendering {benchmark.name}", benchmark.steps)
     done = itertools.count(1)
-    rendering.render(benchmark, bank, engine, cache=run.cache, progress=lambda: rooms(next(done)))
+    benchmark.render([bank], engine, cache=run.cache, progress=lambda: rooms(next(done)))
 
 
 def _new_row(benchmark: str, method: catalog.Method) -> results.Row:
@@ -227,7 +225,7 @@ def _about(table: catalog.Table, rows: list[results.Row]) -> dict[str, Any]:
     trained = {one["checkpoint"]: one["training"]["seconds"] for one in seeds if one.get("training")}  # each once
     seconds = sum(one["seconds"] for one in seeds) + sum(trained.values())
     return {
-        "benchmark": {name: Benchmark.named(name).hash for name in table.benchmarks},
+        "benchmark": {name: PaperBenchmark.load(name).hash for name in table.benchmarks},
         "engine": ", ".join(sorted({one["engine"] for one in seeds})),
         "command": f"qkgcc reproduce {table.name}",
         "git": commit(),
@@ -274,7 +272,7 @@ def network_delays(model: nn.Module, card: Card, device: str | torch.device) -> 
 
 def score_benchmark(
     delays_of: Delays,
-    benchmark: Benchmark,
+    benchmark: PaperBenchmark,
     engine: str,
     *,
     cache: Path | None = None,
@@ -288,7 +286,7 @@ def score_benchmark(
     for t60 in T60S:
         truth = benchmark.delays(t60)
         for snr in SNRS:
-            found.append(delays_of(rendering.load_cell(benchmark, engine, snr, t60, cache)))
+            found.append(delays_of(benchmark.load_cell(engine, snr, t60, cache)))
             true.append(truth)
             snrs.append(np.full(len(truth), snr))
             t60s.append(np.full(len(truth), t60))

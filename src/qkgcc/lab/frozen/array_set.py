@@ -7,11 +7,10 @@ found before anything is rendered. Scores are computed from the manifest alone.
 """
 
 import dataclasses
-import hashlib
-import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ import numpy.typing as npt
 from qkgcc.arrays import Geometry, array
 from qkgcc.core.errors import InputError
 from qkgcc.lab.corpora.banks import Bank
-from qkgcc.lab.frozen.general_benchmark import digest
+from qkgcc.lab.frozen.benchmark import FrozenBenchmark, check_digest, scene_digest, to_digits
 from qkgcc.lab.scenes import array_scenes
 from qkgcc.lab.scenes.array_scenes import BLOCKS, KINDS, LAW, SECONDS, ArrayScene, Kind, array_scene
 from qkgcc.lab.scenes.render import render
@@ -43,7 +42,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Truth:
+class ArrayTruth:
     """What there is to find in a scene."""
 
     kind: Kind
@@ -62,30 +61,51 @@ class Truth:
         return counts
 
 
-@dataclass(frozen=True, eq=False)
-class ArrayBenchmark:
-    manifest: dict[str, Any]
-    hash: str
-    """SHA-256 of the manifest: the name that results carry."""
-    name: str = NAME
+class ArrayBenchmark(FrozenBenchmark):
+    """The set. A part is a scene, called by its number; not every one has a fingerprint."""
 
-    @classmethod
-    def load(cls) -> "ArrayBenchmark":
-        text = (resources.files("qkgcc.lab.frozen") / "benchmarks" / f"{NAME}.json").read_bytes()
-        return cls(json.loads(text), hashlib.sha256(text).hexdigest())
+    NAMES = (NAME,)
+    bank_names = ("test-clean",)
 
     def __len__(self) -> int:
         return len(self.manifest["scenes"])
+
+    @cached_property
+    def signals(self) -> dict[str, tuple[str, int | None]]:
+        return {id: (about["sha256"], about["samples"]) for id, about in self.manifest["signals"].items()}
 
     @cached_property
     def utterances(self) -> dict[str, int]:
         """Samples by id."""
         return {id: about["samples"] for id, about in self.manifest["signals"].items()}
 
-    def truth(self, index: int) -> Truth:
+    def groups(self) -> list[list[str]]:
+        return [[str(index)] for index in range(len(self))]
+
+    def file_name(self, key: str) -> str:
+        return f"scene-{int(key):03d}"
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        return len(self.manifest["scenes"][int(key)]["microphones"]), round(SECONDS * array_scenes.SAMPLE_RATE)
+
+    def rows(self, key: str) -> int:
+        return 1
+
+    def render_parts(
+        self, keys: Sequence[str], banks: Sequence[Bank], engine: str, jobs: int | None, progress: Callable[[], object]
+    ) -> Iterator[tuple[str, npt.NDArray[np.int16]]]:
+        for key in keys:
+            yield key, self.audio(int(key), banks[0], engine=engine, jobs=jobs)
+            progress()
+
+    def load_scene(self, index: int, engine: str = "cpu", cache: Path | None = None) -> npt.NDArray[np.float64]:
+        """A rendered scene, full scale is 1. Shape: (M, 160000)"""
+        return np.asarray(self.load_part(str(index), engine, cache), dtype=np.float64) / SCALE
+
+    def truth(self, index: int) -> ArrayTruth:
         about, kind = self.manifest["scenes"][index], KINDS[index % len(KINDS)]
         places = np.array([talker["places"] for talker in about["talkers"]], dtype=np.float64)
-        return Truth(
+        return ArrayTruth(
             kind,
             about["t60"],
             about["snr"],
@@ -97,18 +117,17 @@ class ArrayBenchmark:
     def scene(self, index: int) -> ArrayScene:
         """A scene, drawn anew and checked against the manifest."""
         drawn = array_scene(self.manifest["seed"], index, self.utterances)
-        if digest(drawn.scene) != self.manifest["scenes"][index]["digest"]:
-            raise InputError(
-                f"{NAME}: scene {index} is drawn differently by this version of qkgcc; use the one it was made with"
-            )
+        check_digest(NAME, index, drawn.scene, self.manifest["scenes"][index]["digest"])
         return drawn
 
     def audio(self, index: int, bank: Bank, *, engine: str = "cpu", jobs: int | None = None) -> npt.NDArray[np.int16]:
         """A scene as it is heard. Shape: (M, 160000)"""
-        return recorded(self.scene(index), bank, engine=engine, jobs=jobs)
+        return record_scene(self.scene(index), bank, engine=engine, jobs=jobs)
 
 
-def recorded(drawn: ArrayScene, bank: Bank, *, engine: str = "cpu", jobs: int | None = None) -> npt.NDArray[np.int16]:
+def record_scene(
+    drawn: ArrayScene, bank: Bank, *, engine: str = "cpu", jobs: int | None = None
+) -> npt.NDArray[np.int16]:
     """A scene as 16-bit samples. Shape: (M, 160000)"""
     signals = lookup([bank], SECONDS)
     heard = render(
@@ -121,19 +140,6 @@ def recorded(drawn: ArrayScene, bank: Bank, *, engine: str = "cpu", jobs: int | 
         late_step=LATE_STEP,
     )
     return np.clip(np.rint(heard.audio * SCALE), -SCALE, SCALE - 1).astype(np.int16)
-
-
-def check_bank(benchmark: ArrayBenchmark, bank: Bank) -> None:
-    """An `InputError` unless the bank holds the very samples that the manifest names, all of them."""
-    held = {id: (sha, int(n)) for id, sha, n in zip(bank.ids, bank.content_hashes, bank.samples, strict=True)}
-    for id, about in benchmark.manifest["signals"].items():
-        if id not in held:
-            raise InputError(f"{NAME} needs {id}, which is not in the bank {bank.name}: give that of test-clean")
-        if held[id] != (about["sha256"], about["samples"]):
-            raise InputError(
-                f"{NAME} needs {id}, which has other samples in the bank {bank.name}: build it from the original "
-                "files, with whole test utterances"
-            )
 
 
 def make_manifest(bank: Bank, seed: int, scenes: int = SCENES) -> dict[str, Any]:
@@ -170,23 +176,19 @@ def _described(drawn: ArrayScene, utterances: dict[str, int]) -> dict[str, Any]:
         talkers.append(
             {
                 "says": source.signal,
-                "level": _rounded(source.level),
-                "speaks": _rounded(array_scenes.spoken(source.signal, utterances), 2),
-                "places": _rounded(places if source.moving else places[:1]),
+                "level": to_digits(source.level),
+                "speaks": to_digits(array_scenes.spoken(source.signal, utterances), 2),
+                "places": to_digits(places if source.moving else places[:1]),
             }
         )
-    placed = {"centre": _rounded(drawn.centre), "yaw": _rounded(drawn.yaw)} if drawn.kind.compact else {}
+    placed = {"centre": to_digits(drawn.centre), "yaw": to_digits(drawn.yaw)} if drawn.kind.compact else {}
     return {
-        "digest": digest(scene),
-        "room": _rounded(scene.room),
-        "t60": _rounded(scene.walls[1]),
-        "snr": _rounded(scene.snr),
+        "digest": scene_digest(scene),
+        "room": to_digits(scene.room),
+        "t60": to_digits(scene.walls[1]),
+        "snr": to_digits(scene.snr),
         "noise": scene.noise,
         **placed,
-        "microphones": _rounded(scene.microphones),
+        "microphones": to_digits(scene.microphones),
         "talkers": talkers,
     }
-
-
-def _rounded(values: Any, digits: int = 4) -> Any:
-    return (np.round(values, digits) + 0.0).tolist()

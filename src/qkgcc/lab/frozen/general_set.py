@@ -7,21 +7,18 @@ and is found before anything is rendered.
 """
 
 import dataclasses
-import hashlib
-import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.core.errors import InputError
 from qkgcc.lab.corpora.banks import Bank
+from qkgcc.lab.frozen.benchmark import FrozenBenchmark, check_digest, scene_digest, to_digits
 from qkgcc.lab.scenes.general import GENERAL, general_scenes
 from qkgcc.lab.scenes.render import delay_at, render
 from qkgcc.lab.scenes.scenes import Scene
@@ -39,17 +36,42 @@ CHUNK = 100
 """Scenes that are rendered, fingerprinted and cached together."""
 
 
-@dataclass(frozen=True, eq=False)
-class GeneralBenchmark:
-    manifest: dict[str, Any]
-    hash: str
-    """SHA-256 of the manifest: the name that results carry."""
-    name: str = NAME
+class GeneralBenchmark(FrozenBenchmark):
+    """The set. A part is a chunk of scenes, called by the number of its first."""
 
-    @classmethod
-    def load(cls) -> "GeneralBenchmark":
-        text = (resources.files("qkgcc.lab.frozen") / "benchmarks" / f"{NAME}.json").read_bytes()
-        return cls(json.loads(text), hashlib.sha256(text).hexdigest())
+    NAMES = (NAME,)
+    bank_names = ("test-clean", "music", "noise")
+
+    def __len__(self) -> int:
+        return len(self.manifest["digests"])
+
+    @cached_property
+    def signals(self) -> dict[str, tuple[str, int | None]]:
+        return {id: (sha, None) for hashes in self.manifest["signals"].values() for id, sha in hashes.items()}
+
+    def groups(self) -> list[list[str]]:
+        return [[str(first)] for first in range(0, len(self), CHUNK)]
+
+    def file_name(self, key: str) -> str:
+        return f"scenes-{int(key):04d}"
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        return self.rows(key) * len(FRAMES), 2, FRAME
+
+    def rows(self, key: str) -> int:
+        return min(CHUNK, len(self) - int(key))
+
+    def render_parts(
+        self, keys: Sequence[str], banks: Sequence[Bank], engine: str, jobs: int | None, progress: Callable[[], object]
+    ) -> Iterator[tuple[str, npt.NDArray[np.int16]]]:
+        for key in keys:
+            yield key, self.frames(banks, int(key), int(key) + self.rows(key), engine=engine)
+            progress()
+
+    def load_frames(self, engine: str, cache: Path | None = None) -> npt.NDArray[np.int16]:
+        """All rendered frames. Shape: (scenes, 5, 2, 2048)."""
+        frames = np.concatenate([self.load_part(key, engine, cache) for (key,) in self.groups()])
+        return np.asarray(frames.reshape(len(self), -1, *frames.shape[1:]))
 
     @cached_property
     def delays(self) -> npt.NDArray[np.float64]:
@@ -63,20 +85,16 @@ class GeneralBenchmark:
         """Scenes `first` up to `last`, drawn anew and checked against the manifest."""
         drawn = _draw(self.manifest["seed"], range(first, last), self.catalog())
         for index, scene in zip(range(first, last), drawn, strict=True):
-            if digest(scene) != self.manifest["digests"][index]:
-                raise InputError(
-                    f"{NAME}: scene {index} is drawn differently by this version of qkgcc; use the one it was made with"
-                )
+            check_digest(NAME, index, scene, self.manifest["digests"][index])
         return drawn
 
-    def frames(self, banks: Iterable[Bank], first: int, last: int, *, engine: str = "cpu") -> npt.NDArray[np.int16]:
+    def frames(self, banks: Sequence[Bank], first: int, last: int, *, engine: str = "cpu") -> npt.NDArray[np.int16]:
         """Frames of some scenes. Shape: ((last - first) * 5, 2, 2048)."""
-        banks = list(banks)
-        check_signals(self, banks)
+        self.check_banks(banks)
         return render_frames(self.scenes(first, last), banks, engine)
 
 
-def render_frames(scenes: list[Scene], banks: list[Bank], engine: str) -> npt.NDArray[np.int16]:
+def render_frames(scenes: list[Scene], banks: Sequence[Bank], engine: str) -> npt.NDArray[np.int16]:
     """The kept frames of each scene as 16-bit samples. Shape: (scenes * 5, 2, 2048)."""
     signals = lookup(banks, SECONDS)
 
@@ -87,32 +105,6 @@ def render_frames(scenes: list[Scene], banks: list[Bank], engine: str) -> npt.ND
 
     with ThreadPoolExecutor(1 if engine == "gpu" else os.cpu_count()) as pool:
         return np.concatenate(list(pool.map(one, scenes)))
-
-
-def digest(scene: Scene) -> str:
-    """Twelve hex digits of a hash of everything in a scene, positions rounded to a nanometre."""
-
-    def plain(value: Any) -> Any:
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        if isinstance(value, (tuple, list)):
-            return [plain(item) for item in value]
-        if isinstance(value, np.ndarray):
-            return (np.round(value, 9) + 0.0).tolist()
-        return round(float(value), 9) + 0.0 if isinstance(value, (float, np.floating)) else value
-
-    text = json.dumps(plain(scene), sort_keys=True, default=int)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def check_signals(benchmark: GeneralBenchmark, banks: list[Bank]) -> None:
-    """An `InputError` unless the banks hold the very samples that the manifest names."""
-    held = {id: hash for bank in banks for id, hash in zip(bank.ids, bank.content_hashes, strict=True)}
-    for hashes in benchmark.manifest["signals"].values():
-        for id, hash in hashes.items():
-            if held.get(id) != hash:
-                problem = "is not in the banks" if id not in held else "has other samples in the banks"
-                raise InputError(f"{NAME} needs {id}, which {problem}: give those of test-clean, music and noise")
 
 
 def make_manifest(banks: list[Bank], seed: int, scenes: int = SCENES) -> dict[str, Any]:
@@ -132,30 +124,20 @@ def make_manifest(banks: list[Bank], seed: int, scenes: int = SCENES) -> dict[st
         "signals": {
             field.name: {id: hashes[id] for id in getattr(catalog, field.name)} for field in dataclasses.fields(catalog)
         },
-        "digests": [digest(scene) for scene in drawn],
+        "digests": [scene_digest(scene) for scene in drawn],
         "scale": SCALE,
         "sources": [[source.signal for source in scene.sources] for scene in drawn],
-        "microphones": [_rounded(scene.microphones) for scene in drawn],
+        "microphones": [to_digits(scene.microphones) for scene in drawn],
         # Where the first source is, or begins and ends.
-        "positions": [_rounded(s.path[[0, -1]] if s.moving else s.path) for s, *_ in (x.sources for x in drawn)],
-        "level": [_rounded(scene.degradations.level) for scene in drawn],
-        "t60": [_rounded(scene.walls[1]) for scene in drawn],
-        "spacing": [_rounded(np.linalg.norm(np.diff(scene.microphones, axis=0))) for scene in drawn],
+        "positions": [to_digits(s.path[[0, -1]] if s.moving else s.path) for s, *_ in (x.sources for x in drawn)],
+        "level": [to_digits(scene.degradations.level) for scene in drawn],
+        "t60": [to_digits(scene.walls[1]) for scene in drawn],
+        "spacing": [to_digits(np.linalg.norm(np.diff(scene.microphones, axis=0))) for scene in drawn],
         "distance": [
-            _rounded(np.linalg.norm(scene.sources[0].path[0] - scene.microphones.mean(axis=0))) for scene in drawn
+            to_digits(np.linalg.norm(scene.sources[0].path[0] - scene.microphones.mean(axis=0))) for scene in drawn
         ],
-        "delays": [_rounded(delay_at(scene, centres)) for scene in drawn],
+        "delays": [to_digits(delay_at(scene, centres)) for scene in drawn],
     }
-
-
-def _rounded(values: Any) -> Any:
-    """As the manifest has them: to four decimals."""
-    return np.round(values, 4).tolist()
-
-
-def chunks(scenes: int) -> Iterator[tuple[int, int]]:
-    for first in range(0, scenes, CHUNK):
-        yield first, min(first + CHUNK, scenes)
 
 
 def _draw(seed: int, indices: range, catalog: Catalog) -> list[Scene]:
