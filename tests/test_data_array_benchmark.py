@@ -102,7 +102,7 @@ def test_another_bank_is_found_out() -> None:
     class Other:
         name, ids, content_hashes, samples = "dev-clean", ["1-2-3"], ["ab"], [5]
 
-    with pytest.raises(InputError, match="is not in the bank dev-clean: give that of test-clean"):
+    with pytest.raises(InputError, match="is not in the bank dev-clean: give the complete bank of test-clean"):
         BENCHMARK.check_banks([Other()])  # type: ignore[list-item]
 
 

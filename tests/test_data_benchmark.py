@@ -186,7 +186,7 @@ class TestBadInput:
             PaperBenchmark.load("paper")
 
     def test_a_bank_of_another_set(self, bank: Bank) -> None:
-        with pytest.raises(InputError, match="is not in the bank noise: give that of test-clean"):
+        with pytest.raises(InputError, match="is not in the bank noise: give the complete bank of test-clean"):
             PaperBenchmark.load("paper-test").clean(bank, 0.2, [0])
 
     def test_a_bank_of_other_samples(self, bank: Bank) -> None:

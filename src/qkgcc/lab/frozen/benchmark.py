@@ -195,11 +195,11 @@ class FrozenBenchmark(ABC):
             for id, sha, samples in zip(bank.ids, bank.content_hashes, bank.samples, strict=True)
         }
         given = f"the bank{'s' * (len(banks) > 1)} {', '.join(bank.name for bank in banks)}"
-        wanted = f"{'those' if len(self.bank_names) > 1 else 'that'} of {', '.join(self.bank_names)}"
+        wanted = f"the complete bank{'s' * (len(self.bank_names) > 1)} of {', '.join(self.bank_names)}"
         for id in self.signals if ids is None else ids:
             sha, samples = self.signals[id]
             if id not in held:
-                raise InputError(f"{self.name} needs {id}, which is not in {given}: give {wanted}, all of it")
+                raise InputError(f"{self.name} needs {id}, which is not in {given}: give {wanted}")
             if held[id][0] != sha or samples not in (None, held[id][1]):
                 raise InputError(
                     f"{self.name} needs {id}, which has other samples in {given}: build the bank from the original "
