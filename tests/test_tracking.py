@@ -13,10 +13,9 @@ import pytest
 from qkgcc.core.errors import InputError
 from qkgcc.lab.study.scoring import score_tracks
 from qkgcc.tracks.motion import Motion, State, angle_between, moved, way_to
-from qkgcc.tracks.paths import WINDOW, find_tracks
+from qkgcc.tracks.paths import TUNING, find_tracks
 from qkgcc.tracks.segments import COLUMNS, Segment, rows, rttm, segments
-from qkgcc.tracks.smoothing import Trajectory, smooth
-from qkgcc.tracks.tracker import Track, Tracker
+from qkgcc.tracks.tracker import Track, Tracker, Trajectory, smooth
 
 pytestmark = pytest.mark.numeric
 
@@ -484,9 +483,9 @@ def test_who_speaks_elsewhere_after_a_long_silence_is_another() -> None:
 
 def test_long_recordings_are_searched_in_windows_and_keep_their_ids() -> None:
     stands = Talker(lambda t: 40.0)
-    walks = Talker(lambda t: 150 + 2 * (t - WINDOW), speaks=((WINDOW - 15, WINDOW + 15),))
-    found = best_paths([stands, walks], WINDOW + 16)
-    times = [number * HOP for number in range(round((WINDOW + 16) / HOP))]
+    walks = Talker(lambda t: 150 + 2 * (t - TUNING.window), speaks=((TUNING.window - 15, TUNING.window + 15),))
+    found = best_paths([stands, walks], TUNING.window + 16)
+    times = [number * HOP for number in range(round((TUNING.window + 16) / HOP))]
     for talker in (stands, walks):
         share, ids = share_and_ids(talker, by_time(found, times))
         assert share > 0.9

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     )
     from qkgcc.arrays.stream import DirectionFrames, DirectionStream
     from qkgcc.tracks.motion import Motion
-    from qkgcc.tracks.smoothing import smooth
-    from qkgcc.tracks.tracker import Track, Tracker
+    from qkgcc.tracks.tracker import Track, Tracker, smooth
 
 __all__ = [
     "Direction",
@@ -60,6 +59,6 @@ __getattr__, __dir__ = lazy_names(
         "Tracker": "qkgcc.tracks.tracker",
         "array": "qkgcc.arrays.presets",
         "read_geometry": "qkgcc.arrays.geometry",
-        "smooth": "qkgcc.tracks.smoothing",
+        "smooth": "qkgcc.tracks.tracker",
     },
 )

@@ -69,8 +69,7 @@ from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.network.registry import ARRAY_DEFAULT, CLASSICAL
 from qkgcc.tracks.motion import Motion
 from qkgcc.tracks.paths import find_tracks
-from qkgcc.tracks.smoothing import Trajectory, smooth
-from qkgcc.tracks.tracker import Track, Tracker
+from qkgcc.tracks.tracker import Track, Tracker, Trajectory, smooth
 
 MOST = 4
 """Sources that "auto" looks for, at most."""

@@ -17,7 +17,7 @@ from qkgcc.arrays.ambiguity import IN_SPACE, Ambiguity
 from qkgcc.core.tables import cell, csv_text, json_numbers, json_text, save_text
 from qkgcc.core.types import Bools, Floats, Floats32
 from qkgcc.tracks.segments import COLUMNS, Angles, Segment, rows, rttm, segments
-from qkgcc.tracks.smoothing import Trajectory
+from qkgcc.tracks.tracker import Trajectory
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,8 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from qkgcc.tracks.motion import Motion
     from qkgcc.tracks.paths import find_tracks
-    from qkgcc.tracks.smoothing import Trajectory, smooth
-    from qkgcc.tracks.tracker import Track, Tracker
+    from qkgcc.tracks.tracker import Track, Tracker, Trajectory, smooth
 
 __all__ = ["Motion", "Track", "Tracker", "Trajectory", "find_tracks", "smooth"]
 
@@ -17,8 +16,8 @@ __getattr__, __dir__ = lazy_names(
         "Motion": "qkgcc.tracks.motion",
         "Track": "qkgcc.tracks.tracker",
         "Tracker": "qkgcc.tracks.tracker",
-        "Trajectory": "qkgcc.tracks.smoothing",
+        "Trajectory": "qkgcc.tracks.tracker",
         "find_tracks": "qkgcc.tracks.paths",
-        "smooth": "qkgcc.tracks.smoothing",
+        "smooth": "qkgcc.tracks.tracker",
     },
 )

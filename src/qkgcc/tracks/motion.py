@@ -9,21 +9,42 @@ von Mises-Fisher density of concentration 1 / (variance of the position),
 The velocity is an Ornstein-Uhlenbeck process: it is forgotten over `memory` seconds and drawn anew with the spread
 `speed`. In a second a talker keeps on walking; in ten, nobody knows. All functions take states of any leading shape.
 
+Whether a source speaks is a hidden Markov model (`speech_transition`), whose probabilities over a whole recording are
+those of the forward-backward algorithm (`speech_probability`). Both smoothers, that of states on the sphere and that of
+angles along a path, take the step back in time of Rauch, Tung and Striebel (`smoother_step`): with the covariance P of
+the filter, the motion F and the covariance P' of the prediction of the next moment,
+
+    J = P F' / P',   x_s[t] = x[t] + J (x_s[t+1] - x'),   P_s[t] = P[t] + J (P_s[t+1] - P') J'.
+
+H. E. Rauch, F. Tung, C. T. Striebel, "Maximum likelihood estimates of linear dynamic systems", AIAA J. 3(8), 1965.
 J. Traa, P. Smaragdis, "Multiple speaker tracking with the factorial von Mises-Fisher filter", MLSP 2014.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+import scipy.linalg
 
 from qkgcc.core.checks import check_number
+from qkgcc.core.types import Floats
 
-Floats = npt.NDArray[np.float64]
+
+@dataclass(frozen=True)
+class SpeechModel:
+    """How talkers take turns: seconds that they usually speak, are silent, and stay when silent."""
+
+    speaking: float = 1.5
+    pause: float = 1.5
+    life: float = 30.0
+
+
+SPEECH = SpeechModel()
 
 
 class State(NamedTuple):
@@ -104,3 +125,53 @@ def angle_between(direction: Floats, other: Floats) -> Floats:
     """Degrees, precise for small angles too. Shape: (..., 3), (..., 3) -> (...)"""
     sine = np.linalg.norm(np.cross(direction, other), axis=-1)
     return np.asarray(np.degrees(np.arctan2(sine, np.sum(direction * other, axis=-1))))
+
+
+def smoother_step(covariance: Floats, step: Floats, predicted: Floats, smoothed: Floats) -> tuple[Floats, Floats]:
+    """One step back in time: the gain J of the correction, and the smoothed covariance, see above. Shape: (2, 2) each
+
+    Args:
+        covariance, predicted: of the filter now, and of its prediction of the next moment by the motion `step`.
+        smoothed: of the next moment.
+    """
+    gain = covariance @ step.T @ np.linalg.inv(predicted)
+    return gain, covariance + gain @ (smoothed - predicted) @ gain.T
+
+
+@functools.lru_cache(maxsize=128)
+def speech_transition(seconds: float, *, ends: bool) -> Floats:
+    """Transition probabilities of a source after some seconds. (from, to)
+
+    Args:
+        ends: whether it may be gone. The states are then gone, silent and speaking; otherwise silent and speaking.
+    """
+    end = 1 / SPEECH.life if ends else 0.0
+    speak, stop = 1 / SPEECH.pause, 1 / SPEECH.speaking
+    rates = np.array([[0, 0, 0], [end, -end - speak, speak], [0, stop, -stop]])
+    return np.asarray(scipy.linalg.expm((rates if ends else rates[1:, 1:]) * seconds))
+
+
+def speech_probability(evidence: Floats, seconds: float | Sequence[float], prior: float = 0.5) -> Floats:
+    """Probability of speech in each frame, by the forward-backward algorithm. Shape: (T,)
+
+    Args:
+        evidence: how much more probable each frame is if the source speaks.
+        seconds: from one frame to the next, or from each to the next.
+        prior: probability of speech before the first frame.
+    """
+    count = len(evidence)
+    given = [seconds] * (count - 1) if isinstance(seconds, float) else seconds
+    steps = [speech_transition(round(one, 6), ends=False) for one in given]
+    seen = np.stack([np.ones(count), evidence], axis=1)
+    forward, backward = [seen[0] * [1 - prior, prior]], [np.ones(2)]
+    for step, frame in zip(steps, seen[1:], strict=True):
+        forward.append(normalise((forward[-1] @ step) * frame))
+    for step, frame in zip(steps[::-1], seen[:0:-1], strict=True):
+        backward.append(normalise(step @ (frame * backward[-1])))
+    both = np.array(forward) * np.array(backward[::-1])
+    return np.asarray(both[:, 1] / both.sum(axis=1))
+
+
+def normalise(values: Floats) -> Floats:
+    """Values with the sum 1."""
+    return np.asarray(values / values.sum())

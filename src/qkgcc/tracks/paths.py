@@ -37,51 +37,63 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Floats, Floats32
 from qkgcc.tracks import ridges, tracker
-from qkgcc.tracks.motion import Motion, State
-from qkgcc.tracks.smoothing import SHORTEST, Trajectory, joined, speech, trimmed
-from qkgcc.tracks.tracker import AROUND, STRONGEST, Track, peakedness
+from qkgcc.tracks.motion import Motion, State, smoother_step, speech_probability
+from qkgcc.tracks.tracker import Track, Trajectory, join, peakedness, speech_evidence, trim
 
-STEP = 0.256
-"""Seconds of a step."""
-REFLECTED = 0.4
-"""On a line of microphones: how much of what is heard of a source lies elsewhere (`tracks.ridges`). The more, the
-fewer talkers are invented, and the fewer of two are found."""
-FASTEST = 62.5
-"""Degrees a second that sources move, at most."""
-USUAL = 10.0
-"""Degrees a second: standard deviation of velocities at the beginning of a path."""
-TURN = 1.0
-"""What a change of velocity by one degree a step costs, in nats; by two, four times as much."""
-BIRTH = 15.0
-"""Nats that a path has to be worth to be a source, and that what speaks against it may cost before it ends."""
-SPEAKS = 0.4
-"""Probability that a source speaks in a step."""
-QUIET = 10.0
-"""Seconds without anything that speaks for it after which a path ends."""
-DOMINANT = 0.5
-CLUTTER = 0.3
-SHARPNESS = 3.0
-"""Exponent of the weights of frames, whose peaks are wider than they miss."""
-ERROR, EXPLAINED = 5.0, 9.0
-"""Degrees: the error of frames, and how far around a known source they are explained by it."""
-AGAIN = 3.0
-"""Seconds before and after a path in which it is sought again."""
-MEETING = 30.0
-"""Degrees between two paths at which their ways from then on may be exchanged."""
-CORRIDOR, CHANGE = 20.0, 1.0
-"""Degrees around their ways in which both are sought then, and seconds around the meeting in which they may change."""
-PASSES = 24
-"""How often all frames may be searched for that, so that time stays small."""
-WINDOW = 120.0
-"""Seconds that are searched at once, so that memory and time stay small; paths that meet at an end are joined there."""
 
-_MOST = 64  # rounds of paths: more than this many at once are none
-_PART = 2  # frames of a step that are added up before they are shifted: as long as nobody moves farther than an error
+@dataclass(frozen=True)
+class Tuning:
+    """Constants of the search."""
+
+    step: float = 0.256
+    """Seconds of a step."""
+    window: float = 120.0
+    """Seconds that are searched at once, so that memory and time stay small; paths that meet at an end are joined."""
+    max_speed: float = 62.5
+    """Degrees a second that sources move."""
+    usual_speed: float = 10.0
+    """Degrees a second: standard deviation of velocities at the beginning of a path."""
+    turn_cost: float = 1.0
+    """Nats that a change of velocity by one degree a step costs; by two, four times as much."""
+    birth_cost: float = 15.0
+    """Nats that a path has to be worth to be a source, and that what speaks against it may cost before it ends."""
+    speech_probability: float = 0.4
+    """That a source speaks in a step."""
+    max_pause: float = 10.0
+    """Seconds without anything that speaks for it after which a path ends."""
+    dominant: float = 0.5
+    """Probability that a source that speaks is the dominant one of a frame."""
+    clutter: float = 0.3
+    """How often frames come from elsewhere, against one source that speaks."""
+    sharpness: float = 3.0
+    """Exponent of the weights of frames, whose peaks are wider than their error."""
+    error: float = 5.0
+    """Degrees: standard deviation of the error of frames."""
+    explained_angle: float = 9.0
+    """Degrees: standard deviation of the bell in which a known source explains frames."""
+    reflected: float = 0.4
+    """On a line of microphones: share of what is heard of a source that lies elsewhere (`tracks.ridges`). The more, the
+    fewer talkers are invented, and the fewer of two are found."""
+    margin: float = 3.0
+    """Seconds before and after a path in which it is sought again."""
+    meeting_angle: float = 30.0
+    """Degrees between two paths at which their ways from then on may be exchanged."""
+    corridor: float = 20.0
+    """Degrees around their ways in which both are sought then."""
+    exchange_seconds: float = 1.0
+    """Around the meeting, in which they may change their ways."""
+    max_exchange_passes: int = 24
+    """How often all frames may be searched for exchanges, so that time stays small."""
+    max_rounds: int = 64
+    """Rounds of paths: there are no more sources than that at once."""
+    part: int = 2
+    """Frames of a step that are added up before they are shifted: as long as nobody moves farther than an error."""
+
+
+TUNING = Tuning()
 _NEVER = np.int8(127)  # where a path begins
-
-Floats = npt.NDArray[np.float64]
-Floats32 = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +158,7 @@ class Ring:
         bells = self.density(cells, width)
         if self.reflected is None:
             return bells
-        return np.asarray((1 - REFLECTED) * bells + REFLECTED * self.reflected[self.whole(cells)])
+        return np.asarray((1 - TUNING.reflected) * bells + TUNING.reflected * self.reflected[self.whole(cells)])
 
     def whole(self, cells: Floats) -> npt.NDArray[np.int64]:
         """The nearest cells."""
@@ -205,13 +217,15 @@ def find_tracks(
     ring = Ring.of(grid, line)
     hop = float(np.median(np.diff(when))) if len(when) > 1 else frame_seconds
     tracks: list[Trajectory] = []
-    length = max(1, round(WINDOW / hop))
+    length = max(1, round(TUNING.window / hop))
     for first in range(0, len(when), length):
         part = slice(first, first + length)
         search = _Search(when[part], said[part].astype(np.float64), sound[part], ring, hop, frame_seconds, most)
-        found = [trimmed(search.track(path)) for path in search.paths(motion or Motion(speed=USUAL, memory=5.0))]
-        tracks += [one for one in found if hop * sum(moment.active for moment in one) >= SHORTEST]
-    return _numbered(joined(sorted(tracks, key=lambda one: one[0].time)))
+        found = [
+            trim(search.track(path)) for path in search.paths(motion or Motion(speed=TUNING.usual_speed, memory=5.0))
+        ]
+        tracks += [one for one in found if hop * sum(moment.active for moment in one) >= tracker.TUNING.min_speech]
+    return _with_ids(join(sorted(tracks, key=lambda one: one[0].time)))
 
 
 class _Search:
@@ -231,22 +245,22 @@ class _Search:
         self.there = np.zeros(len(times), np.int64)  # paths that are known in each frame
         self.new = math.sqrt(min(1.0, hop / frame_seconds))
         fine = ring.spread(weights)
-        near = np.abs(ring.apart(fine.argmax(axis=1).astype(np.float64))) < AROUND
+        near = np.abs(ring.apart(fine.argmax(axis=1).astype(np.float64))) < tracker.TUNING.peak_angle
         self.reliable = np.where(heard, peakedness((fine * near).sum(axis=1)), 0.0)
-        sharp = (weights / weights.max(axis=1, keepdims=True)) ** SHARPNESS
+        sharp = (weights / weights.max(axis=1, keepdims=True)) ** TUNING.sharpness
         self.weights = (ring.spread(sharp) * self.reliable[:, None]).astype(np.float32)
         self.explained = np.zeros_like(self.weights)
-        kernel = ring.heard(np.arange(ring.count, dtype=np.float64), ERROR).astype(np.float32)
+        kernel = ring.heard(np.arange(ring.count, dtype=np.float64), TUNING.error).astype(np.float32)
         self.kernel = kernel if ring.reflected is None else kernel.T  # (A, A) what is heard in a cell of each source
         # A step is a whole number of parts, and a part of frames.
-        self.part = min(_PART, max(1, round(STEP / self.hop)))
-        self.parts = max(1, round(STEP / (self.part * self.hop)))
+        self.part = min(TUNING.part, max(1, round(TUNING.step / self.hop)))
+        self.parts = max(1, round(TUNING.step / (self.part * self.hop)))
         self.frames = self.part * self.parts
-        self.fastest = max(1, round(FASTEST * self.frames * self.hop / ring.step))
+        self.fastest = max(1, round(TUNING.max_speed * self.frames * self.hop / ring.step))
 
     def paths(self, motion: Motion) -> list[_Path]:
         found: list[_Path] = []
-        for _ in range(_MOST):
+        for _ in range(TUNING.max_rounds):
             some = self._best(slice(0, len(self.times)), motion)
             found += some
             if not some:
@@ -256,13 +270,13 @@ class _Search:
                 self._explain(old, -1)
                 found.remove(old)
                 found += self._best(self._around([old]), motion, most=1)
-        found = self._exchanged(found, motion)
-        self._judge(found)
+        found = self._exchange_ways(found, motion)
+        self._update_speech(found)
         return found
 
-    def _exchanged(self, found: list[_Path], motion: Motion) -> list[_Path]:
+    def _exchange_ways(self, found: list[_Path], motion: Motion) -> list[_Path]:
         """The paths, those that meet with their ways exchanged from there on where both are worth more so."""
-        waiting, left = list(itertools.combinations(found, 2)), PASSES * len(self.times)
+        waiting, left = list(itertools.combinations(found, 2)), TUNING.max_exchange_passes * len(self.times)
         while waiting and left > 0:
             pair = sorted(waiting.pop(0), key=lambda path: -path.worth)
             meeting = self._meeting(*pair)
@@ -292,11 +306,11 @@ class _Search:
         if self.ring.closed:
             apart -= 360 * np.rint(apart / 360)
         nearest = int(np.abs(apart).argmin())
-        return first + nearest if abs(apart[nearest]) < MEETING else None
+        return first + nearest if abs(apart[nearest]) < TUNING.meeting_angle else None
 
     def _around(self, paths: Sequence[_Path]) -> slice:
         """The frames in which some paths are sought again."""
-        margin = round(AGAIN / self.hop)
+        margin = round(TUNING.margin / self.hop)
         first, stop = min(path.first for path in paths), max(path.frames.stop for path in paths)
         return slice(max(0, first - margin), min(len(self.times), stop + margin))
 
@@ -308,8 +322,8 @@ class _Search:
         near = np.zeros((2, window.stop - first, self.ring.count), np.bool_)
         for number, path in enumerate(pair):
             rows = slice(path.first - first, path.frames.stop - first)
-            near[number, rows] = np.abs(self.ring.apart(path.cells)) < CORRIDOR
-        change = round(CHANGE / self.hop)
+            near[number, rows] = np.abs(self.ring.apart(path.cells)) < TUNING.corridor
+        change = round(TUNING.exchange_seconds / self.hop)
         around = slice(max(0, meeting - first - change), meeting - first + change)
         found: list[_Path] = []
         for number in range(2):
@@ -323,33 +337,32 @@ class _Search:
             self._explain(path, -1)
         return found
 
-    def _judge(self, found: Sequence[_Path]) -> None:
+    def _update_speech(self, found: Sequence[_Path]) -> None:
         """Who speaks when, all known: a frame that is another's is none of one's own, as the `tracker` has it."""
-        fits, total, talking = [], np.full(len(self.times), CLUTTER), np.zeros(len(self.times))
+        fits, total, talking = [], np.full(len(self.times), TUNING.clutter), np.zeros(len(self.times))
         for path in found:
-            near = self.ring.heard(path.cells, EXPLAINED)
+            near = self.ring.heard(path.cells, TUNING.explained_angle)
             fit = (self.weights[path.frames] * near).sum(axis=1) + 1 - self.reliable[path.frames]
             fits.append(fit)
             total[path.frames] += path.speaking * fit
             talking[path.frames] += path.speaking
         for path, fit in zip(found, fits, strict=True):
             reliable, more = self.reliable[path.frames], talking[path.frames] - path.speaking
-            others = (total[path.frames] - path.speaking * fit) / (CLUTTER + more)
-            dominant = tracker.DOMINANT / (1 + more)
-            seen = 1 - dominant + dominant * (reliable * fit / others + (1 - reliable) / 2)
-            path.evidence = np.minimum(seen, STRONGEST) ** self.new
-            path.speaking = speech(path.evidence, self.hop)
+            others = (total[path.frames] - path.speaking * fit) / (TUNING.clutter + more)
+            dominant = tracker.TUNING.dominant / (1 + more)
+            path.evidence = speech_evidence(fit, others, dominant, reliable, self.new)
+            path.speaking = speech_probability(path.evidence, self.hop)
 
     def _explain(self, path: _Path, sign: int) -> None:
-        density = self.ring.heard(path.cells, EXPLAINED) * path.speaking[:, None]
+        density = self.ring.heard(path.cells, TUNING.explained_angle) * path.speaking[:, None]
         self.there[path.frames] += sign
         rows = self.explained[path.frames]
         np.maximum(rows + sign * density, 0, out=rows, casting="unsafe")
 
     def _evidence(self, window: slice) -> Floats32:
         """log e of the frames of a window. Shape: (frames, A)"""
-        left = self.weights[window] * (CLUTTER / (CLUTTER + self.explained[window]))
-        fit = 1 - DOMINANT * left.sum(axis=1, keepdims=True) + DOMINANT * (left @ self.kernel)
+        left = self.weights[window] * (TUNING.clutter / (TUNING.clutter + self.explained[window]))
+        fit = 1 - TUNING.dominant * left.sum(axis=1, keepdims=True) + TUNING.dominant * (left @ self.kernel)
         return np.asarray(self.new * np.log(np.maximum(fit, 1e-3)), np.float32)
 
     def _best(
@@ -369,7 +382,7 @@ class _Search:
             last = int(left.argmax())
             if left[last] <= 0:
                 break
-            first, cells = self._traced(last, int(ends[last]), back)
+            first, cells = self._trace(last, int(ends[last]), back)
             free = not taken[first : last + 1].any()
             taken[first : last + 1] = True
             if free:
@@ -406,14 +419,16 @@ class _Search:
         came = at - velocities[:, None]
         inside = np.ones_like(came, np.bool_) if ring.closed else (came >= 0) & (came < ring.count)
         came = self.ring.whole(came.astype(np.float64))
-        begins = -BIRTH - 0.5 * (velocities * ring.step / (self.frames * self.hop) / USUAL) ** 2
+        begins = (
+            -TUNING.birth_cost - 0.5 * (velocities * ring.step / (self.frames * self.hop) / TUNING.usual_speed) ** 2
+        )
         begin = np.repeat(begins[:, None], ring.count, axis=1).astype(np.float32)
         worth, ends = np.empty(steps), np.empty(steps, np.int64)
         back = np.full((steps, len(velocities), ring.count), _NEVER, np.int8)
         score, highest = np.full_like(begin, -np.inf), np.full_like(begin, -np.inf)
         for step in range(steps):
             heard = pooled[step].ravel()[places].sum(axis=1)
-            heard = np.log(1 - SPEAKS + SPEAKS * np.exp(np.minimum(heard, 50)))
+            heard = np.log(1 - TUNING.speech_probability + TUNING.speech_probability * np.exp(np.minimum(heard, 50)))
             if corridor is not None:
                 there = corridor[step * self.frames : (step + 1) * self.frames].any(axis=0)
                 heard[:, ~there] = -np.inf
@@ -423,21 +438,23 @@ class _Search:
             for change in (0, 1, -1, 2, -2):
                 to = slice(max(0, -change), len(velocities) - max(0, change))
                 source = slice(max(0, change), len(velocities) - max(0, -change))
-                offered = arrived[source] - np.float32(TURN * change**2)
+                offered = arrived[source] - np.float32(TUNING.turn_cost * change**2)
                 better = offered > score[to]
                 score[to][better] = offered[better]
                 highest[to][better] = tops[source][better]
                 back[step, to][better] = change
             score += heard
-            np.maximum(highest + np.float32(BIRTH * self.frames * self.hop / QUIET), score, out=highest)
-            score[score < highest - BIRTH] = -np.inf  # after such a silence, whoever speaks is another
+            np.maximum(
+                highest + np.float32(TUNING.birth_cost * self.frames * self.hop / TUNING.max_pause), score, out=highest
+            )
+            score[score < highest - TUNING.birth_cost] = -np.inf  # after such a silence, whoever speaks is another
             if full[step]:
                 score[:], highest[:] = -np.inf, -np.inf
             ends[step] = int(score.argmax())
             worth[step] = score.ravel()[ends[step]]
         return worth, ends, back
 
-    def _traced(self, step: int, end: int, back: npt.NDArray[np.int8]) -> tuple[int, Floats]:
+    def _trace(self, step: int, end: int, back: npt.NDArray[np.int8]) -> tuple[int, Floats]:
         """The first step of a path, and its cells at the middles of its steps, unwrapped."""
         velocity, cell = divmod(end, self.ring.count)
         cells = [cell]
@@ -455,19 +472,21 @@ class _Search:
         middles = begin + self.frames * (np.arange(len(steps)) + 0.5) - 0.5
         cells = np.interp(frames, middles, steps)
         said = evidence[frames, self.ring.whole(cells)].astype(np.float64)
-        speaking = speech(np.exp(said), self.hop)
+        speaking = speech_probability(np.exp(said), self.hop)
         rows = slice(start + begin, start + begin + len(frames))
-        own = self.ring.density(cells, EXPLAINED) * speaking[:, None]
-        shares = self.weights[rows] * own / (CLUTTER + self.explained[rows] + own)
+        own = self.ring.density(cells, TUNING.explained_angle) * speaking[:, None]
+        shares = self.weights[rows] * own / (TUNING.clutter + self.explained[rows] + own)
         total = shares.sum(axis=1)
         apart = (shares * self.ring.apart(cells)).sum(axis=1) / np.maximum(total, 1e-12)
-        precision = total * self.new**2 / ERROR**2
-        degrees, velocity, variance = _smoothed(cells * self.ring.step, apart, precision, motion, self.hop)
+        precision = total * self.new**2 / TUNING.error**2
+        degrees, velocity, variance = _smooth_angles(cells * self.ring.step, apart, precision, motion, self.hop)
         cells = degrees / self.ring.step
         if not self.ring.closed:
             cells = np.clip(cells, 0, self.ring.count - 1)
         said = evidence[frames, self.ring.whole(cells)].astype(np.float64)
-        return _Path(rows.start, cells, worth, variance, velocity, speech(np.exp(said), self.hop), np.exp(said))
+        return _Path(
+            rows.start, cells, worth, variance, velocity, speech_probability(np.exp(said), self.hop), np.exp(said)
+        )
 
     def track(self, path: _Path) -> Trajectory:
         exists = 1 / (1 + math.exp(-min(path.worth, 50.0)))
@@ -480,7 +499,7 @@ class _Search:
         return moments
 
 
-def _smoothed(
+def _smooth_angles(
     way: Floats, apart: Floats, precision: Floats, motion: Motion, seconds: float
 ) -> tuple[Floats, Floats, Floats]:
     """Angle and velocity, in degrees, and their covariance in radians, from how far off a way frames are.
@@ -490,7 +509,7 @@ def _smoothed(
     step, noise = motion.after(seconds)
     noise = noise * math.degrees(1) ** 2
     seen = way + apart
-    state, covariance = np.array([way[0], 0.0]), np.diag([ERROR**2, motion.speed**2])
+    state, covariance = np.array([way[0], 0.0]), np.diag([TUNING.error**2, motion.speed**2])
     filtered, predicted = [], []
     for number, (value, weight) in enumerate(zip(seen.tolist(), precision.tolist(), strict=True)):
         if number:
@@ -503,13 +522,13 @@ def _smoothed(
         filtered.append((state, covariance))
     states, covariances = [filtered[-1][0]], [filtered[-1][1]]
     for (state, covariance), (ahead, spread) in zip(filtered[-2::-1], predicted[:0:-1], strict=True):
-        back = covariance @ step.T @ np.linalg.inv(spread)
-        states.append(state + back @ (states[-1] - ahead))
-        covariances.append(covariance + back @ (covariances[-1] - spread) @ back.T)
+        gain, smoothed = smoother_step(covariance, step, spread, covariances[-1])
+        states.append(state + gain @ (states[-1] - ahead))
+        covariances.append(smoothed)
     every = np.array(states[::-1])
     return every[:, 0], every[:, 1], np.array(covariances[::-1]) / math.degrees(1) ** 2
 
 
-def _numbered(tracks: Sequence[Trajectory]) -> list[Trajectory]:
+def _with_ids(tracks: Sequence[Trajectory]) -> list[Trajectory]:
     """With ids from 1."""
     return [[dataclasses.replace(one, id=id) for one in track] for id, track in enumerate(tracks, 1)]

@@ -13,6 +13,10 @@ frames to go on living, for some seconds, and takes its id up again when it spea
 
 What nobody explains begins a candidate. It is a track, with an id, as soon as that is more probable than not by far.
 
+`smooth` makes whole trajectories of the filter's answers, with what came after each moment: backwards over its states
+in the tangent plane of each prediction (`motion.smoother_step`), and over the evidence of speech. Trajectories with
+less than half a second of speech are left out, and one that ended where another began soon after is the same source.
+
 Y. Bar-Shalom, F. Daum, J. Huang, "The probabilistic data association filter", IEEE Control Systems 29(6), 2009.
 I. Marković, I. Petrović, "Bearing-only tracking with a mixture of von Mises distributions", IROS 2012.
 """
@@ -21,56 +25,88 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
+import itertools
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg
 
 from qkgcc.core.checks import check_array, check_count, check_flag, check_number, short_repr
 from qkgcc.core.errors import InputError
-from qkgcc.tracks.motion import Motion, State, moved
+from qkgcc.core.types import Floats
+from qkgcc.tracks.motion import (
+    Motion,
+    State,
+    angle_between,
+    moved,
+    normalise,
+    smoother_step,
+    speech_probability,
+    speech_transition,
+    way_to,
+)
 from qkgcc.tracks.ridges import reflected
 
-SPEAKING, PAUSE, LIFE = 1.5, 1.5, 30.0
-"""Seconds that talkers usually speak, are silent and, silent, stay."""
-CLUTTER = 0.15
-"""How often frames come from elsewhere, against one talker who speaks."""
-DOMINANT = 0.7
-"""Probability that a talker who speaks alone is the dominant source of a frame."""
-UNEXPLAINED = 0.3
-"""Mass around one direction, explained by no track, that begins a candidate."""
-FLAT, PEAKED = 0.1, 0.6
-"""Weight within 12 degrees of a frame's peak: with the first it says nothing of directions, with the second all."""
-BEGINNING = 0.05
-"""Probability that such a candidate is a source."""
-CONFIRMED, LOST = 0.9, 0.02
-"""Probabilities of existence at which a candidate becomes a track, and a track ends."""
-PATIENCE = 4.0
-"""Seconds that a candidate has to become a track."""
-ASIDE = 15.0
-"""Degrees from where a track fell silent at which it may speak again, however short the pause; more if it walked."""
-PACING = 2.0
-"""Seconds over which the usual pace of a source is taken."""
-REFLECTED = 0.5
-"""On a line of microphones: how much of what is heard of a source lies elsewhere."""
-YIELDS = 2.0
-"""Seconds of silence after which a track makes room for another source, where there may be no more of them."""
-TOGETHER = 2.0
-"""Seconds that two tracks in one direction stay two: so long may a crossing take."""
 
-AROUND = 12.0
-"""Degrees around a peak in which weights belong to it."""
-STRONGEST = 20.0
-"""Evidence of one frame for a track, at most: frames can be wrong together."""
+@dataclass(frozen=True)
+class Tuning:
+    """Constants of the filter and of trajectories: probabilities where no unit is said."""
 
-_ONE, _OTHER, _AROUND = np.cos(np.radians([8.0, 20.0, AROUND]))  # tracks in one direction; another source; its mass
-_MOST = 12  # candidates and tracks; the least probable candidate gives way
-_LATE = 0.3  # seconds that a track seems to speak for after it ceased to
+    clutter: float = 0.15
+    """How often frames come from elsewhere, against one talker who speaks."""
+    dominant: float = 0.7
+    """That a talker who speaks alone is the dominant source of a frame."""
+    flat_share: float = 0.1
+    """Share of a frame's weight around its peak with which it says nothing of directions."""
+    peaked_share: float = 0.6
+    """The same with which it says all that it can."""
+    peak_angle: float = 12.0
+    """Degrees around a peak in which weights belong to it."""
+    max_evidence: float = 20.0
+    """Evidence of one frame for a track, at most: frames can be wrong together."""
+    reflected: float = 0.5
+    """On a line of microphones: share of what is heard of a source that lies elsewhere."""
 
-Floats = npt.NDArray[np.float64]
+    min_birth_weight: float = 0.3
+    """Weight around one direction, explained by no track, that begins a candidate."""
+    birth_probability: float = 0.05
+    """That such a candidate is a source."""
+    confirmed_probability: float = 0.9
+    """Of existence, with which a candidate becomes a track."""
+    lost_probability: float = 0.02
+    """Of existence, below which a track ends."""
+    max_candidate_age: float = 4.0
+    """Seconds that a candidate has to become a track."""
+    max_tracks: int = 12
+    """Candidates and tracks; the least probable candidate gives way."""
+
+    revival_angle: float = 15.0
+    """Degrees from where a track fell silent within which it may speak again after any pause; more if it walked."""
+    pace_seconds: float = 2.0
+    """Over which the usual pace of a source is averaged."""
+    speech_lag: float = 0.3
+    """Seconds that a track seems to speak after it ceased to."""
+    min_silence: float = 2.0
+    """Seconds of silence after which a track makes room for another, where there may be no more of them."""
+    crossing_seconds: float = 2.0
+    """That two tracks in one direction stay two: so long may a crossing take."""
+    same_angle: float = 8.0
+    """Degrees within which two tracks are in one direction."""
+    new_angle: float = 20.0
+    """Degrees from all tracks, from which unexplained weight is another source."""
+
+    max_gap: float = 5.0
+    """Seconds of silence over which two trajectories are joined."""
+    max_gap_angle: float = 15.0
+    """Degrees between the end of one and the beginning of the other."""
+    min_speech: float = 0.5
+    """Seconds that a source speaks in all; a trajectory with less is no source."""
+
+
+TUNING = Tuning()
+_SAME, _NEW, _PEAK = np.cos(np.radians([TUNING.same_angle, TUNING.new_angle, TUNING.peak_angle]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +152,10 @@ class Track:
         return self.speaking > 0.5
 
 
+Trajectory = list[Track]
+"""One source, moment by moment."""
+
+
 class Tracker:
     """Follows sources through the directions of frames, one frame at a time, in the order of their times.
 
@@ -127,8 +167,8 @@ class Tracker:
         sharpness: exponent of the weights. Above 1 for frames whose peaks are wider than they miss, as those of small
             arrays are: two talkers are then told apart from nearer by.
         motion: how the sources move.
-        most: tracks at any moment. Who is heard beside so many gets an id once one of them is silent for `YIELDS`
-            seconds, which then ends. By default there is no such number.
+        most: tracks at any moment. Who is heard beside so many gets an id once one of them is silent for
+            `TUNING.min_silence` seconds, which then ends. By default there is no such number.
         line: whether the grid has the angles to a line of microphones, evenly from 0 to 180 degrees: what rooms throw
             back of a source is explained by it there (`tracks.ridges`).
 
@@ -204,12 +244,12 @@ class Tracker:
         """
         given = self._checked(time, weights, reliability)
         peak = self.grid[int(np.argmax(given))]
-        reliability *= float(peakedness(given[self.grid @ peak > _AROUND].sum()))
-        given = _normed((given / given.max()) ** self._sharpness)
+        reliability *= float(peakedness(given[self.grid @ peak > _PEAK].sum()))
+        given = normalise((given / given.max()) ** self._sharpness)
         elapsed = time - self._time if math.isfinite(self._time) else self.seconds_per_frame
         self._time = time
         self._keep = self.motion.predict(self._keep, elapsed)
-        self._belief = self._belief @ _transition(round(elapsed, 6))
+        self._belief = self._belief @ speech_transition(round(elapsed, 6), ends=True)
         unexplained = self._hear(given, reliability)
         self._end()
         self._begin(unexplained)
@@ -227,25 +267,22 @@ class Tracker:
         if self._reflected is None:
             own = heard = near
         else:
-            own = (1 - REFLECTED) * near
-            heard = own + REFLECTED * self._reflected[cosine.argmax(axis=1)]
+            own = (1 - TUNING.reflected) * near
+            heard = own + TUNING.reflected * self._reflected[cosine.argmax(axis=1)]
         speaks = self._belief[:, 2].copy()
         fits = heard * weights
         fit = reliability * fits.sum(axis=1) + (1 - reliability)
-        total = CLUTTER + speaks @ fit
-        explained = CLUTTER + speaks @ heard
+        total = TUNING.clutter + speaks @ fit
+        explained = TUNING.clutter + speaks @ heard
         if count:
-            others = (total - speaks * fit) / (CLUTTER + speaks.sum() - speaks)
-            dominant = DOMINANT / (1 + speaks.sum() - speaks)
-            # A frame that says nothing is half a miss: who speaks is mostly heard.
-            seen = 1 - dominant + dominant * (reliability * fit / others + (1 - reliability) / 2)
-            # Frames that overlap hear the same, and what they hear changes faster than that: the root is in between.
-            self._evidence = np.minimum(seen, STRONGEST) ** math.sqrt(self._new)
+            others = (total - speaks * fit) / (TUNING.clutter + speaks.sum() - speaks)
+            dominant = TUNING.dominant / (1 + speaks.sum() - speaks)
+            self._evidence = speech_evidence(fit, others, dominant, reliability, math.sqrt(self._new))
             self._belief[:, 2] *= self._evidence
             self._belief /= self._belief.sum(axis=1, keepdims=True)
             self._correct(reliability * (own * weights) * speaks[:, None] / explained, cosine)
             self._remember()
-        return np.asarray(reliability * weights * CLUTTER / explained)
+        return np.asarray(reliability * weights * TUNING.clutter / explained)
 
     def _correct(self, shares: Floats, cosine: Floats) -> None:
         """Kalman's correction by measurements that belong to a track with the probabilities `shares`. (K, G) each"""
@@ -267,25 +304,27 @@ class Tracker:
         speaks = (self._belief[:, 2] > 0.5) & (self._evidence > 1)
         pace = np.linalg.norm(self._keep.velocity, axis=1)
         self._heard = np.where(speaks, self._time, self._heard)
-        self._pace = np.where(speaks, self._pace + self.seconds_per_frame / PACING * (pace - self._pace), self._pace)
+        self._pace = np.where(
+            speaks, self._pace + self.seconds_per_frame / TUNING.pace_seconds * (pace - self._pace), self._pace
+        )
 
     def _end(self) -> None:
         alive = 1 - self._belief[:, 0]
         waited = self._time - self._born
         candidate = self._ids == 0
-        hopeless = candidate & ((alive < BEGINNING / 2) | (waited > PATIENCE))
-        self._select(~hopeless & (candidate | (alive >= LOST)))
+        hopeless = candidate & ((alive < TUNING.birth_probability / 2) | (waited > TUNING.max_candidate_age))
+        self._select(~hopeless & (candidate | (alive >= TUNING.lost_probability)))
 
     def _begin(self, unexplained: Floats) -> None:
         """A candidate at the peak of what no track explains, if there is enough of it."""
         peak = self.grid[int(np.argmax(unexplained))]
         near = unexplained * np.exp((self.grid @ peak - 1) / self._error)
-        if unexplained[self.grid @ peak > _AROUND].sum() < UNEXPLAINED:
+        if unexplained[self.grid @ peak > _PEAK].sum() < TUNING.min_birth_weight:
             return
-        if len(self._ids) and (self._keep.direction @ peak).max() > _OTHER:
+        if len(self._ids) and (self._keep.direction @ peak).max() > _NEW:
             return
         candidates = np.flatnonzero(self._ids == 0)
-        if len(self._ids) >= _MOST:
+        if len(self._ids) >= TUNING.max_tracks:
             if not len(candidates):
                 return
             self._select(np.arange(len(self._ids)) != candidates[np.argmax(self._belief[candidates, 0])])
@@ -297,7 +336,7 @@ class Tracker:
             np.vstack([self._keep.velocity, np.zeros(3)]),
             np.concatenate([self._keep.covariance, covariance[None]]),
         )
-        self._belief = np.vstack([self._belief, [1 - BEGINNING, 0, BEGINNING]])
+        self._belief = np.vstack([self._belief, [1 - TUNING.birth_probability, 0, TUNING.birth_probability]])
         self._ids = np.append(self._ids, 0)
         self._born = np.append(self._born, self._time)
         self._evidence = np.append(self._evidence, 1.0)
@@ -307,11 +346,11 @@ class Tracker:
 
     def _confirm(self) -> None:
         """Candidates that are sources get an id: that of one who fell silent as far away as it may have walked."""
-        for new in np.flatnonzero((self._ids == 0) & (self._belief[:, 0] < 1 - CONFIRMED)).tolist():
+        for new in np.flatnonzero((self._ids == 0) & (self._belief[:, 0] < 1 - TUNING.confirmed_probability)).tolist():
             silent = np.maximum(self._born[new] - self._heard, 0.0)
             away = np.arccos(np.clip(self._keep.direction @ self._keep.direction[new], -1, 1))
-            likely = (self._ids > 0) & (self._belief[:, 2] < 0.5) & (self._heard < self._born[new] + _LATE)
-            away[~likely | (away > math.radians(ASIDE) + silent * self._pace)] = np.inf
+            likely = (self._ids > 0) & (self._belief[:, 2] < 0.5) & (self._heard < self._born[new] + TUNING.speech_lag)
+            away[~likely | (away > math.radians(TUNING.revival_angle) + silent * self._pace)] = np.inf
             old = int(np.argmin(away))
             self._ids = self._ids.copy()
             if not math.isfinite(away[old]) and self._full():
@@ -333,14 +372,14 @@ class Tracker:
         """Whether the track that is silent for longest is so for long enough to end for another."""
         tracks = np.flatnonzero(self._ids > 0)
         longest = tracks[np.argmin(self._heard[tracks])]
-        if self._time - self._heard[longest] <= YIELDS:
+        if self._time - self._heard[longest] <= TUNING.min_silence:
             return False
         self._ids[longest] = -1
         return True
 
     def _merge(self) -> None:
         """Of tracks that stay in one direction, the older goes on; a candidate where a track is, is none."""
-        near = np.argwhere(np.triu(self._keep.direction @ self._keep.direction.T > _ONE, 1))
+        near = np.argwhere(np.triu(self._keep.direction @ self._keep.direction.T > _SAME, 1))
         kept = np.ones(len(self._ids), dtype=bool)
         now, together = self._time, {}
         for first, second in near.tolist():
@@ -351,7 +390,7 @@ class Tracker:
                 kept[first if ids[1] else second] = False
                 continue
             together[ids] = self._together.get(ids, now)
-            if now - together[ids] > TOGETHER:
+            if now - together[ids] > TUNING.crossing_seconds:
                 kept[first if ids[0] > ids[1] else second] = False
         self._together = together
         self._select(kept)
@@ -395,24 +434,30 @@ class Tracker:
             raise InputError(
                 "the weights of a frame must be finite, 0 or more, and not all 0 (reliability=0 says that)"
             )
-        return _normed(given)
+        return normalise(given)
 
 
 def peakedness(around: npt.ArrayLike) -> Floats:
     """How much a frame says of directions, 0 to 1, by its weight within 12 degrees of its peak: noise and pauses give
     flat frames, whose highest point is anywhere."""
-    return np.clip((np.asarray(around, np.float64) - FLAT) / (PEAKED - FLAT), 0.0, 1.0)
+    return np.clip(
+        (np.asarray(around, np.float64) - TUNING.flat_share) / (TUNING.peaked_share - TUNING.flat_share), 0.0, 1.0
+    )
 
 
-def _normed(values: Floats) -> Floats:
-    return np.asarray(values / values.sum())
+def speech_evidence(
+    fit: Floats, others: Floats, dominant: Floats, reliability: float | Floats, exponent: float
+) -> Floats:
+    """How much more probable a frame is if a source speaks than if it is silent.
 
-
-@functools.lru_cache(maxsize=64)
-def _transition(seconds: float) -> Floats:
-    """Of gone, silent and speaking, after some seconds. (from, to)"""
-    rates = np.array([[0, 0, 0], [1 / LIFE, -1 / LIFE - 1 / PAUSE, 1 / PAUSE], [0, 1 / SPEAKING, -1 / SPEAKING]])
-    return np.asarray(scipy.linalg.expm(rates * seconds))
+    Args:
+        fit, others: how well the source explains the frame, and how well the other sources and clutter do.
+        dominant: probability that the source is the dominant one when it speaks.
+        reliability: of the frame. One that says nothing is half a miss: who speaks is mostly heard.
+        exponent: below 1 where frames overlap: they hear the same, but what they hear changes faster than that.
+    """
+    seen = 1 - dominant + dominant * (reliability * fit / others + (1 - reliability) / 2)
+    return np.asarray(np.minimum(seen, TUNING.max_evidence) ** exponent)
 
 
 def _step(grid: Floats) -> float:
@@ -428,3 +473,94 @@ def _checked_grid(grid: npt.ArrayLike) -> Floats:
     if not np.allclose(np.linalg.norm(given, axis=1), 1, atol=1e-6):
         raise InputError("a direction of the grid is no unit vector; divide each row by its length")
     return given
+
+
+def smooth(history: Iterable[tuple[float, Sequence[Track]]], motion: Motion | None = None) -> list[Trajectory]:
+    """The sources of a recording, by id, each from its first word to its last.
+
+    Args:
+        history: times of all frames and what `Tracker.update` answered.
+        motion: that of the tracker.
+    """
+    try:
+        frames = [(check_number("time of a frame", time, -1e9, 1e9, "s"), list(tracks)) for time, tracks in history]
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"the history is {short_repr(history)}; expected times, each with its tracks") from None
+    if motion is not None and not isinstance(motion, Motion):
+        raise InputError(f"motion is {short_repr(motion)}; expected a Motion")
+    times = [time for time, _ in frames]
+    if any(later <= earlier for earlier, later in itertools.pairwise(times)):
+        raise InputError("the times of a history must rise: give one recording at a time, in order")
+    by_id: dict[int, Trajectory] = {}
+    for _, tracks in frames:
+        for track in tracks:
+            own = by_id.setdefault(track.id, [])
+            # A candidate that goes on as an older track was it since it began.
+            past = [dataclasses.replace(moment, id=track.id) for moment in track.past]
+            first = past[0].time if past else track.time
+            while own and own[-1].time >= first:
+                own.pop()
+            own += [*past, track]
+    step = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
+    smoothed = [_smooth_track(track, motion or Motion()) for _, track in sorted(by_id.items())]
+    whole = join([heard for one in smoothed if (heard := trim(one))])
+    return [one for one in whole if step * sum(moment.active for moment in one) >= TUNING.min_speech]
+
+
+def _smooth_track(track: Trajectory, motion: Motion) -> Trajectory:
+    # What was doubtful while it was a candidate is not so any more: it became a track.
+    certain = np.maximum.accumulate([moment.probability for moment in track[::-1]])[::-1]
+    return [
+        dataclasses.replace(moment, state=state, probability=float(alive), speaking=float(speech * alive), past=())
+        for moment, state, speech, alive in zip(
+            track, _smooth_states(track, motion), _smooth_speech(track), certain, strict=True
+        )
+    ]
+
+
+def _smooth_states(track: Trajectory, motion: Motion) -> list[State]:
+    states = [track[-1].state]
+    for now, then in zip(track[-2::-1], track[:0:-1], strict=True):
+        seconds = then.time - now.time
+        predicted, (step, _) = motion.predict(now.state, seconds), motion.after(seconds)
+        after = states[-1]
+        gain, covariance = smoother_step(now.state.covariance, step, predicted.covariance, after.covariance)
+        _, velocity = moved(after.direction, way_to(after.direction, predicted.direction), after.velocity)
+        missed = np.stack([way_to(predicted.direction, after.direction), velocity - predicted.velocity])
+        # The correction is a pair of tangent vectors at the prediction; carried to where the source was.
+        home = way_to(predicted.direction, now.state.direction)
+        correction = [moved(predicted.direction, home, part)[1] for part in gain @ missed]
+        direction, velocity = moved(now.state.direction, correction[0], now.state.velocity + correction[1])
+        states.append(State(direction, velocity, covariance))
+    return states[::-1]
+
+
+def _smooth_speech(track: Trajectory) -> Floats:
+    """Probability of speech at each moment of one that is there. Shape: (T,)"""
+    steps = np.diff([moment.time for moment in track])
+    return speech_probability(np.array([moment.evidence for moment in track]), steps.tolist(), 0.9)
+
+
+def trim(track: Trajectory) -> Trajectory:
+    """From its first word to its last."""
+    heard = [number for number, moment in enumerate(track) if moment.active]
+    return track[heard[0] : heard[-1] + 1] if heard else []
+
+
+def join(tracks: list[Trajectory]) -> list[Trajectory]:
+    """Pieces of one source put together, the nearest first."""
+    tracks = list(tracks)
+    while True:
+        fits = [
+            (angle, a, b)
+            for a, b in itertools.permutations(range(len(tracks)), 2)
+            if 0 < tracks[b][0].time - tracks[a][-1].time <= TUNING.max_gap
+            and (angle := float(angle_between(tracks[a][-1].direction, tracks[b][0].direction))) <= TUNING.max_gap_angle
+        ]
+        if not fits:
+            return tracks
+        _, a, b = min(fits)
+        tracks[a] = tracks[a] + [dataclasses.replace(moment, id=tracks[a][0].id) for moment in tracks[b]]
+        del tracks[b]

@@ -38,8 +38,7 @@ from qkgcc.lab.study import results
 from qkgcc.lab.study.scoring import score_tracks
 from qkgcc.network.registry import ARRAY_DEFAULT, WEIGHTS
 from qkgcc.tracks.paths import find_tracks
-from qkgcc.tracks.smoothing import Trajectory
-from qkgcc.tracks.tracker import Track
+from qkgcc.tracks.tracker import Track, Trajectory
 
 NAME = "tracks"
 WAYS = ("whole", "online")
