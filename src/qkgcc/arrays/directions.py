@@ -29,9 +29,9 @@ from qkgcc.arrays.evidence import (
     check_microphones,
     check_sources,
     checked_pairs,
-    dead_in,
     fewer_found,
     frames_of,
+    mostly_dead,
     opened,
 )
 from qkgcc.arrays.geometry import MAX_DISTANCE, Geometry
@@ -306,7 +306,7 @@ class DirectionEstimator:
 
         Where fewer microphones live than the grid is made for, two of its peaks may be one source.
         """
-        alike = self._alike(dead_in(summed.dead, summed.frames))
+        alike = self._alike(mostly_dead(summed.dead, summed.frames))
         if alike is self.grid.ambiguity:
             return tuple(self.direction(peak, alike) for peak in peaks)
         found: list[Peak] = []

@@ -174,7 +174,7 @@ class ArrayEvidence:
         self._front = FrontEnd(self.sample_rate, self.rate, self.frame, self.hop, start=self.start)
         self._samples = 0
         self._heard, self._dead = 0, np.zeros(len(geometry), np.int64)
-        self._lone = 0  # frames that one microphone alone hears
+        self._single_mic_frames = 0  # in which one microphone alone is audible
         self._wiring: WiringCheck | None = None
         if WiringCheck.applies(geometry):
             self._wiring = WiringCheck(
@@ -232,8 +232,7 @@ class ArrayEvidence:
         frames = max(1, _CURVES // int(self._starts[-1]))
         return max(1, frames * self.hop * self.sample_rate // self.rate)
 
-    @property
-    def none(self) -> ArrayFrames:
+    def empty(self) -> ArrayFrames:
         """No frames."""
         return ArrayFrames(
             np.empty(0),
@@ -247,7 +246,7 @@ class ArrayEvidence:
     @property
     def dead(self) -> list[int]:
         """Microphones that were dead in nearly all frames until now."""
-        return dead_in(self._dead, self._heard)
+        return mostly_dead(self._dead, self._heard)
 
     def check_heard(self, name: str) -> None:
         """Where one microphone alone hears anything, there is nothing to find, and that is an `InputError`.
@@ -257,7 +256,7 @@ class ArrayEvidence:
         Args:
             name: of what was heard.
         """
-        if self._lone and not self._heard:
+        if self._single_mic_frames and not self._heard:
             raise InputError(all_silent(name))
 
     @property
@@ -273,7 +272,7 @@ class ArrayEvidence:
     @property
     def band_trust(self) -> float:
         """The part of `trust` that is due to a narrow band."""
-        return 1.0 if self._network is None else self._network.trust
+        return 1.0 if self._network is None else self._network.confidence_scale
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -292,7 +291,7 @@ class ArrayEvidence:
                 f"the pairs {shown} are wider apart than the {trained:.1f} m {name} was trained on: PHAT there"
             )
         for microphone in np.flatnonzero(self._dead > NOTABLE * self._heard):
-            found.append(silent_in(int(microphone), int(self._dead[microphone]), self._heard))
+            found.append(dead_microphone_warning(int(microphone), int(self._dead[microphone]), self._heard))
         return tuple(found)
 
     def _check_room(self) -> None:
@@ -311,25 +310,25 @@ class ArrayEvidence:
         return np.asarray(step * np.arange(-reach, reach + 1) / self.rate)
 
     def _answer(self, batches: Iterator[FrameBatch]) -> ArrayFrames:
-        return ArrayFrames.joined([self.none, *(self._answer_batch(batch) for batch in batches)])
+        return ArrayFrames.joined([self.empty(), *(self._answer_batch(batch) for batch in batches)])
 
     def _answer_batch(self, batch: FrameBatch) -> ArrayFrames:
         count, microphones = batch.power.shape
         rms, dead, live, heard = frame_levels(batch.power)
-        curves, trust = np.tile(self._nothing, (count, 1)), np.full(count, self.trust)
+        curves, trust = np.tile(self._flat_curves, (count, 1)), np.full(count, self.trust)
         if heard.any():
             # One number for all channels of a frame, and what is dead takes no part in it.
             kept = np.where(dead[heard, :, None], 0, batch.samples[heard]).astype(batch.samples.dtype)
             kept = normalise_frames(kept, self.rate, 0.0 if self._network is None else self._network.rumble)
-            trust = self._trusted(kept, heard)
+            trust = self._trust_by_wiring(kept, heard)
             kept *= np.sqrt(live[heard] / microphones)[:, None, None].astype(kept.dtype)
             curves[heard] = self._curves(kept, dead[heard])
         self._heard += int(heard.sum())
-        self._lone += int(((rms >= SILENCE) & (live == 1)).sum())
+        self._single_mic_frames += int(((rms >= SILENCE) & (live == 1)).sum())
         self._dead = self._dead + dead[heard].sum(axis=0)
         return ArrayFrames(batch.times, rms, heard, trust, dead, curves)
 
-    def _trusted(self, kept: Samples, heard: Bools) -> Floats:
+    def _trust_by_wiring(self, kept: Samples, heard: Bools) -> Floats:
         """See `ArrayFrames.trust`, after each frame. Shape: (heard, M, n), (T,) -> (T,)"""
         trust = np.empty(len(heard))
         frames = iter(kept)
@@ -341,20 +340,20 @@ class ArrayEvidence:
 
     def _curves(self, frames: Samples, dead: Bools) -> Floats32:
         """Of frames at unit level. Shape: (T, M, n), (T, M) -> (T, K)"""
-        curves = np.tile(self._nothing, (len(frames), 1))
+        curves = np.tile(self._flat_curves, (len(frames), 1))
         gone = np.array([dead[:, i] | dead[:, j] for i, j in self.pairs])  # (P, T)
         useful = ~gone.all(axis=1)
         for of_network in (True, False):
             numbers = np.flatnonzero(useful & (self.learned == of_network))
             if not len(numbers):
                 continue
-            answers = (self._asked if of_network else self._correlated)(frames, numbers)
+            answers = (self._network_curves if of_network else self._correlation_curves)(frames, numbers)
             for number, answer in zip(numbers, answers, strict=True):
-                answer = np.where(gone[number][:, None], self._nothing_of(number), answer)
+                answer = np.where(gone[number][:, None], self._flat_curve(number), answer)
                 curves[:, self._starts[number] : self._starts[number + 1]] = answer
         return curves
 
-    def _asked(self, frames: Samples, numbers: Indices) -> Iterator[Floats32]:
+    def _network_curves(self, frames: Samples, numbers: Indices) -> Iterator[Floats32]:
         """Log-posteriors by the network. Shape: (T, M, n) -> (T, L) of each pair"""
         network = self._network
         assert network is not None
@@ -370,7 +369,7 @@ class ArrayEvidence:
             spare = (len(widest) - len(self.lags[number])) // 2
             yield _log_softmax(logits[:, place, spare : spare + len(self.lags[number])])
 
-    def _correlated(self, frames: Samples, numbers: Indices) -> Iterator[Floats32]:
+    def _correlation_curves(self, frames: Samples, numbers: Indices) -> Iterator[Floats32]:
         """Correlations, or log-posteriors made of them. Shape: (T, M, n) -> (T, L) of each pair"""
         band = self.band
         if self.sample_rate < self.rate:  # resampling leaves nothing but rounding noise above
@@ -393,11 +392,11 @@ class ArrayEvidence:
             yield curve if self._network is None else _log_softmax(SHARPNESS * math.sqrt(self.frame) * curve)
 
     @cached_property
-    def _nothing(self) -> Floats32:
-        """Curves that say nothing. Shape: (K,)"""
-        return np.concatenate([self._nothing_of(number) for number in range(len(self.pairs))])
+    def _flat_curves(self) -> Floats32:
+        """Curves that favour no lag. Shape: (K,)"""
+        return np.concatenate([self._flat_curve(number) for number in range(len(self.pairs))])
 
-    def _nothing_of(self, pair: int | np.intp) -> Floats32:
+    def _flat_curve(self, pair: int | np.intp) -> Floats32:
         count = len(self.lags[pair])
         return np.full(count, -math.log(count) if self.kind == "posterior" else 0.0, np.float32)
 
@@ -489,13 +488,13 @@ def fewer_found(sources: int | str, whole: int, blocks: Sequence[int]) -> tuple[
     return ()
 
 
-def silent_in(microphone: int, frames: int, heard: int) -> str:
-    """The sentence about a microphone that holds nothing in some of the frames that are heard."""
+def dead_microphone_warning(microphone: int, frames: int, heard: int) -> str:
+    """Warning about a microphone that is dead in some of the audible frames."""
     return f"microphone {microphone} is silent in {frames} of {heard} frames: it is left out there"
 
 
-def dead_in(dead: npt.NDArray[np.int64], heard: int) -> list[int]:
-    """Microphones that were dead in nearly all of some frames.
+def mostly_dead(dead: npt.NDArray[np.int64], heard: int) -> list[int]:
+    """Microphones that were dead in nearly all of the audible frames.
 
     Args:
         dead: in how many of them each was.

@@ -43,7 +43,7 @@ from qkgcc.dsp.peaks import INTERPOLATIONS
 from qkgcc.network.registry import CLASSICAL, DEFAULT, METHODS, NETWORKS, pretrained
 from qkgcc.pairs.classical import Classical
 from qkgcc.pairs.confidence import TOLERANCE, limit_cap
-from qkgcc.pairs.evidence import Judged, Method, prepare_frames
+from qkgcc.pairs.evidence import FrameEstimates, Method, prepare_frames
 from qkgcc.pairs.frontend import FrontEnd
 from qkgcc.pairs.neural import Network, TorchModel
 from qkgcc.pairs.pipeline import Pipeline
@@ -152,7 +152,7 @@ class DelayEstimator:
         self.smoothing = smoothing
         self.speed_of_sound = speed_of_sound
         # Seconds: a spacing is seldom measured so well; a largest delay is meant.
-        self._slack = TOLERANCE / 2 if max_delay is None else 0.0
+        self._range_tolerance = TOLERANCE / 2 if max_delay is None else 0.0
         self._network: Network | None = None
         self._methods: dict[int, Method] = {}  # by sample rate: to make one takes as long as a frame
         if self.method in CLASSICAL:
@@ -168,8 +168,8 @@ class DelayEstimator:
             if value is not None:
                 raise InputError(f"{what} is for the classical methods, such as phat; {self.method} is a network")
         network = load_network(self.method, decoder, threads)
-        slack = self._slack * network.sample_rate
-        self._network = dataclasses.replace(network, symmetric=symmetric, slack=slack)
+        range_tolerance = self._range_tolerance * network.sample_rate
+        self._network = dataclasses.replace(network, symmetric=symmetric, range_tolerance=range_tolerance)
 
     def __call__(
         self,
@@ -248,17 +248,17 @@ class DelayEstimator:
             levels=[levels[one] for one, _ in places],
         )
         kept = self._keeps(curve)
-        parts: list[list[Judged]] = [[] for _ in pairs]
+        parts: list[list[FrameEstimates]] = [[] for _ in pairs]
 
-        def keep(judged: list[Judged]) -> None:
-            for rows, part in zip(judged, parts, strict=True):
+        def keep(estimates: list[FrameEstimates]) -> None:
+            for rows, part in zip(estimates, parts, strict=True):
                 part.append(rows if kept else rows.without_curves())
 
         for block in _blocks(method, picked, progress):
             keep(pipeline.push(block))
         keep(pipeline.flush())
         for number, (one, two) in enumerate(places):
-            rows = Judged.joined(parts[number])
+            rows = FrameEstimates.joined(parts[number])
             parts[number].clear()
             named = picked.channels[one], picked.channels[two]
             yield self.answer(pipeline, number, rows, rows, picked.name, named, picked.sample_rate)
@@ -278,20 +278,20 @@ class DelayEstimator:
         sample_rate: int,
         **options: Any,
     ) -> Pipeline:
-        """From blocks at a sample rate to judged frames; the options are those of `Pipeline`."""
+        """From blocks at a sample rate to estimates of frames; the options are those of `Pipeline`."""
         return Pipeline(method, sample_rate, self._hop(method), smoothing=self.smoothing, **options)
 
     def answer(
         self,
         pipeline: Pipeline,
         number: int,
-        rows: Judged,
-        recent: Judged,
+        rows: FrameEstimates,
+        recent: FrameEstimates,
         name: str,
         channels: tuple[int, int],
         sample_rate: int,
     ) -> DelayEstimate:
-        """Judged frames as an answer, with one delay for all that the pipeline has seen.
+        """Estimates of frames as an answer, with one delay for all that the pipeline has seen.
 
         Args:
             number: of the pair in the pipeline.
@@ -396,14 +396,14 @@ class DelayEstimator:
             return f"the largest delay that you allow ({largest}): this limit is probably too small"
         return f"the largest delay that is searched ({largest}): give the spacing of the microphones"
 
-    def _warnings(self, method: Method, rows: Judged) -> Iterator[str]:
-        _, _, delay, confidence, beyond, copied = rows
+    def _warnings(self, method: Method, rows: FrameEstimates) -> Iterator[str]:
+        _, _, delay, confidence, out_of_range_delay, copied = rows
         answered = max(1, int(np.isfinite(delay).sum()))
         milliseconds = 1000 / method.sample_rate
-        if method.remark is not None:
-            yield method.remark
-        outside = np.isfinite(beyond)
-        agreeing = _agreeing(beyond[outside], TOLERANCE * method.sample_rate)
+        if method.warning is not None:
+            yield method.warning
+        outside = np.isfinite(out_of_range_delay)
+        agreeing = _agreeing(out_of_range_delay[outside], TOLERANCE * method.sample_rate)
         sure = (confidence >= HALF) & ~outside
         if len(agreeing) > AGREE * answered and outside.sum() >= RIVALS * sure.sum():
             yield (
@@ -419,12 +419,13 @@ class DelayEstimator:
         # Of closer microphones, noise too has its answers there.
         close = method.limit < TOLERANCE * 2 * method.sample_rate
         if not close:
-            last = (size >= method.limit + method.slack - 1e-6) & ~outside
+            last = (size >= method.limit + method.range_tolerance - 1e-6) & ~outside
             # more on one side than on the other: where there is no source, they are on both
             if abs(np.sign(delay[last]).sum()) > OFTEN * answered:
+                last_delay = (method.limit + method.range_tolerance) * milliseconds
                 yield (
                     f"in {last.sum()} of {answered} frames the answer is the last delay that is looked for, "
-                    f"{(method.limit + method.slack) * milliseconds:.2f} ms: the true one may be longer, or another"
+                    f"{last_delay:.2f} ms: the true one may be longer, or another"
                 )
         if self.spacing is not None:
             largest = self.spacing / self.speed_of_sound * method.sample_rate
@@ -473,7 +474,7 @@ class DelayEstimator:
             band=self.band,
             beta=self.beta,
             interpolation=self.interpolation,
-            slack=self._slack * sample_rate,
+            range_tolerance=self._range_tolerance * sample_rate,
         )
 
     def _angle(self, seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
@@ -481,8 +482,8 @@ class DelayEstimator:
             return None
         sine = seconds * self.speed_of_sound / self.spacing
         # A little more than possible is an inexact measure; much more has no angle.
-        slack = 1 + max(0.1, (TOLERANCE / 2 + 1e-7) * self.speed_of_sound / self.spacing)
-        return np.where(np.abs(sine) > slack, np.nan, np.degrees(np.arcsin(np.clip(sine, -1, 1))))
+        largest_sine = 1 + max(0.1, (TOLERANCE / 2 + 1e-7) * self.speed_of_sound / self.spacing)
+        return np.where(np.abs(sine) > largest_sine, np.nan, np.degrees(np.arcsin(np.clip(sine, -1, 1))))
 
 
 def _opened(

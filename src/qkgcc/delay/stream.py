@@ -24,7 +24,7 @@ from qkgcc.core.errors import InputError
 from qkgcc.core.types import Samples
 from qkgcc.delay.estimator import DelayEstimator
 from qkgcc.delay.result import DelayEstimate
-from qkgcc.pairs.evidence import Judged
+from qkgcc.pairs.evidence import FrameEstimates
 
 RECENT = 1000
 """Frames that the warnings of a stream are about, at most: the last ones."""
@@ -84,7 +84,7 @@ class DelayStream:
     def reset(self) -> None:
         """Forget all that was heard: the next block is the first one, at 0 s."""
         self._pipeline = self._fresh.copy()
-        self._recent = Judged.none(0)
+        self._recent = FrameEstimates.none(0)
         self._nothing: tuple[int, DelayEstimate | None] = (
             -1,
             None,
@@ -125,13 +125,13 @@ class DelayStream:
         self._pipeline, self._ended = pipeline, True
         return self._answer(rows)
 
-    def _answer(self, rows: Judged) -> DelayEstimate:
+    def _answer(self, rows: FrameEstimates) -> DelayEstimate:
         seen = self._pipeline.totals[0].frames
         before, nothing = self._nothing
         if nothing is not None and before == seen and not len(rows.delay):
             return nothing  # most blocks complete no frame
         if len(rows.delay):  # without curves: a thousand of them take longer to move than a frame to answer
-            self._recent = Judged.joined([self._recent, rows.without_curves()]).part(slice(-RECENT, None))
+            self._recent = FrameEstimates.joined([self._recent, rows.without_curves()]).part(slice(-RECENT, None))
         answer = self.estimator.answer(self._pipeline, 0, rows, self._recent, "the stream", (0, 1), self.sample_rate)
         if not len(rows.delay):
             self._nothing = seen, answer

@@ -47,7 +47,7 @@ class Classical:
     beta: float
     interpolation: str
     taper: float = TAPER
-    slack: float = 0.0
+    range_tolerance: float = 0.0
     """Samples by which an answer may be larger than `limit`."""
 
     kind = "correlation"
@@ -56,7 +56,7 @@ class Classical:
     rumble = 0.0  # it counts every frequency alike
 
     @property
-    def remark(self) -> str | None:
+    def warning(self) -> str | None:
         if self.band is None:
             return None
         low, high = self.band
@@ -66,16 +66,16 @@ class Classical:
     def lags(self) -> npt.NDArray[np.float64]:
         return np.arange(-self.max_lag, self.max_lag + 1, dtype=np.float64)
 
-    def of_channels(self, frames: npt.NDArray[np.floating[Any]]) -> tuple[gcc.Spectra, gcc.Spectra]:
+    def channel_features(self, frames: npt.NDArray[np.floating[Any]]) -> tuple[gcc.Spectra, gcc.Spectra]:
         """Spectra for the weighting and for the coherence. Every weighting is indifferent to the gain of a channel."""
-        parts = [self._of_channels(frames[few]) for few in _few_at_a_time(len(frames))]
+        parts = [self._channel_features(frames[few]) for few in _few_at_a_time(len(frames))]
         if len(parts) == 1:
             return parts[0]
         segments = gcc.Spectra.joined([one for _, one in parts])
         averaged = self.weighting in gcc.AVERAGED
         return segments if averaged else gcc.Spectra.joined([one for one, _ in parts]), segments
 
-    def _of_channels(self, frames: npt.NDArray[np.floating[Any]]) -> tuple[gcc.Spectra, gcc.Spectra]:
+    def _channel_features(self, frames: npt.NDArray[np.floating[Any]]) -> tuple[gcc.Spectra, gcc.Spectra]:
         frames = _by_a_power_of_two(frames)
         # A constant offset would be a source of its own, at delay 0.
         centred = frames - frames.mean(axis=-1, keepdims=True)
@@ -90,7 +90,7 @@ class Classical:
         self, frames: npt.NDArray[np.floating[Any]], channels: tuple[Any, Any] | None = None
     ) -> tuple[npt.NDArray[Any], ...]:
         if channels is None:
-            both = self.of_channels(frames)
+            both = self.channel_features(frames)
             channels = tuple(one.channel(0) for one in both), tuple(one.channel(1) for one in both)
         if len(frames) <= _TOGETHER:
             return self._evidence(*channels)
@@ -111,8 +111,8 @@ class Classical:
         peak = find_peak(circular, reach, self.interpolation)
         excess = (np.abs(peak) - self.limit) / self.sample_rate
         far = excess > TOLERANCE / 2
-        delay = np.clip(peak, -self.limit - self.slack, self.limit + self.slack)
-        delay[far] = find_peak(circular[far], self.max_lag, self.interpolation, self.limit + self.slack)
+        delay = np.clip(peak, -self.limit - self.range_tolerance, self.limit + self.range_tolerance)
+        delay[far] = find_peak(circular[far], self.max_lag, self.interpolation, self.limit + self.range_tolerance)
         judged = partial(
             coherence_confidence,
             max_lag=self.max_lag,
@@ -122,20 +122,20 @@ class Classical:
         )
         confidence = judged(coherence, delay)
         confidence = np.minimum(confidence, limit_cap(np.where(far, 0.0, excess), self.limit / self.sample_rate))
-        beyond = np.full(len(delay), np.nan)
+        out_of_range_delay = np.full(len(delay), np.nan)
         if far.any():
             # The highest peak of all lies at an impossible delay: it is a rival, whatever else is known of it.
             rival, own = (judged(coherence[far], place[far], reach=reach) for place in (peak, delay))
             confidence[far] = np.minimum(confidence[far], own) * (1 - rival)
-            beyond[far] = np.where(rival >= SURE, peak[far], np.nan)
-        return Decoded(gcc.curve(circular, self.max_lag), delay, confidence, beyond)
+            out_of_range_delay[far] = np.where(rival >= SURE, peak[far], np.nan)
+        return Decoded(gcc.curve(circular, self.max_lag), delay, confidence, out_of_range_delay)
 
     def _reach(self, length: int) -> int:
         """The largest lag that is looked at, in a circular correlation of a length: more than is possible."""
         return min(max(_BEYOND * self.max_lag, round(_FURTHEST * self.sample_rate)), length // 2 - 1)
 
     @property
-    def of_many(self) -> "Classical":
+    def for_pooled_evidence(self) -> "Classical":
         return self
 
     context = 0.0
@@ -145,7 +145,7 @@ class Classical:
         posterior: npt.NDArray[Any],
         delay: npt.NDArray[Any],
         confidence: npt.NDArray[Any],
-        beyond: npt.NDArray[Any],
+        out_of_range_delay: npt.NDArray[Any],
         times: npt.NDArray[Any],
         wanted: slice | None = None,
         ahead: float = 0.0,

@@ -69,7 +69,7 @@ class Decoded(NamedTuple):
     """(batch,) samples."""
     confidence: npt.NDArray[Any]
     """(batch,)"""
-    beyond: npt.NDArray[Any]
+    out_of_range_delay: npt.NDArray[Any]
     """(batch,) a delay that is impossible, yet more likely than not, in samples; NaN where there is none."""
 
 

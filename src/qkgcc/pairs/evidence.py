@@ -1,4 +1,4 @@
-"""What a method says of frames, each by itself: a curve, a delay, a confidence, and evidence that adds up."""
+"""Estimates of single frames by any method: a curve, a delay, a confidence, and evidence that adds up over frames."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -45,17 +45,17 @@ class Method(Protocol):
         """Samples beyond which no delay is possible."""
 
     @property
-    def slack(self) -> float:
+    def range_tolerance(self) -> float:
         """Samples by which an answer may exceed `limit`: a spacing is seldom measured so well."""
 
-    def of_channels(self, frames: Frames) -> tuple[Any, ...] | None:
-        """What every channel needs alone, so that pairs share it; None: nothing. Shape: (batch, channels, frame)"""
+    def channel_features(self, frames: Frames) -> tuple[Any, ...] | None:
+        """What is computed once for each channel and shared by its pairs, or None. Shape: (batch, channels, frame)"""
 
     def evidence(self, frames: Frames, channels: Any = None) -> Evidence:
         """Arrays whose mean over frames is the evidence of them all.
 
         Args:
-            channels: what `of_channels` made of the first and of the second channel, where it is known already.
+            channels: what `channel_features` made of the first and of the second channel, where it is known already.
         Shape: (batch, 2, frame) -> (batch, ...) each
         """
 
@@ -63,8 +63,8 @@ class Method(Protocol):
         """Shape: (batch, ...) each -> `Decoded`"""
 
     @property
-    def of_many(self) -> "Method":
-        """What decodes the mean of many frames."""
+    def for_pooled_evidence(self) -> "Method":
+        """The method that decodes the mean evidence of many frames."""
 
     @property
     def context(self) -> float:
@@ -75,7 +75,7 @@ class Method(Protocol):
         posterior: Any,
         delay: Any,
         confidence: Any,
-        beyond: Any,
+        out_of_range_delay: Any,
         times: Any,
         wanted: slice | None = None,
         ahead: float = WINDOW,
@@ -89,12 +89,12 @@ class Method(Protocol):
         """
 
     @property
-    def remark(self) -> str | None:
-        """What to know about this method as it is used here."""
+    def warning(self) -> str | None:
+        """Warning shown with the answer, or None."""
 
 
-class Judged(NamedTuple):
-    """Frames and what is known of each. Shape: T frames, L lags."""
+class FrameEstimates(NamedTuple):
+    """A curve, a delay and a confidence for each frame of a pair. Shape: T frames, L lags."""
 
     times: Floats
     """(T,) centres in seconds."""
@@ -103,45 +103,45 @@ class Judged(NamedTuple):
     delay: Floats
     """(T,) samples; NaN: silence."""
     confidence: Floats
-    beyond: Floats
-    """(T,) see `decoding.Decoded`."""
+    out_of_range_delay: Floats
+    """(T,) samples of a likely delay that the spacing does not allow, see `decoding.Decoded`; NaN: none."""
     copied: npt.NDArray[np.bool_]
     """(T,) whether one channel is a copy of the other."""
 
     @staticmethod
-    def none(lags: int) -> "Judged":
+    def none(lags: int) -> "FrameEstimates":
         empty = np.empty(0)
-        return Judged(empty, np.empty((0, lags), np.float32), empty, empty, empty, np.empty(0, np.bool_))
+        return FrameEstimates(empty, np.empty((0, lags), np.float32), empty, empty, empty, np.empty(0, np.bool_))
 
     @staticmethod
-    def joined(parts: "Iterable[Judged]") -> "Judged":
+    def joined(parts: "Iterable[FrameEstimates]") -> "FrameEstimates":
         some = list(parts)
         if len(some) == 1:
             return some[0]
-        return Judged._make(np.concatenate(column) for column in zip(*some, strict=True))
+        return FrameEstimates._make(np.concatenate(column) for column in zip(*some, strict=True))
 
-    def without_curves(self) -> "Judged":
+    def without_curves(self) -> "FrameEstimates":
         return self._replace(curve=np.empty((len(self.delay), 0), np.float32))
 
-    def part(self, frames: slice) -> "Judged":
-        return Judged._make(column[frames] for column in self)
+    def part(self, frames: slice) -> "FrameEstimates":
+        return FrameEstimates._make(column[frames] for column in self)
 
 
-def judge(
+def estimate_frames(
     method: Method, batch: FrameBatch, pairs: Sequence[tuple[int, int]], levels: Sequence[float]
-) -> list[tuple[Judged, Evidence]]:
-    """What a method says of each pair of channels in each frame, and the evidence of those that are not silent.
+) -> list[tuple[FrameEstimates, Evidence]]:
+    """Estimates of each pair of channels in each frame, and the evidence of the frames that are not silent.
 
     Args:
         levels: of each pair in the recording, for methods whose scaling is 'utterance'.
     """
-    alone = method.of_channels(batch.samples)
-    return [_judge_pair(method, batch, pair, level, alone) for pair, level in zip(pairs, levels, strict=True)]
+    alone = method.channel_features(batch.samples)
+    return [_estimate_pair(method, batch, pair, level, alone) for pair, level in zip(pairs, levels, strict=True)]
 
 
-def _judge_pair(
+def _estimate_pair(
     method: Method, batch: FrameBatch, pair: tuple[int, int], level: float, alone: tuple[Any, ...] | None
-) -> tuple[Judged, Evidence]:
+) -> tuple[FrameEstimates, Evidence]:
     # take, not an index: pairs lie in memory as they would alone, and so are summed in the same order
     recorded = np.take(batch.samples, pair, axis=1)
     frames = _scaled(method, recorded, level)
@@ -149,7 +149,7 @@ def _judge_pair(
     curve = np.zeros((len(frames), len(method.lags)), dtype=np.float32)
     if method.kind == "posterior":
         curve += 1 / len(method.lags)
-    delay, beyond = np.full((2, len(frames)), np.nan)
+    delay, out_of_range_delay = np.full((2, len(frames)), np.nan)
     confidence = np.zeros(len(frames))
     copied = np.zeros(len(frames), dtype=np.bool_)
     evidence: Evidence = ()
@@ -159,10 +159,10 @@ def _judge_pair(
             kept = alone if heard.all() else tuple(one.of_frames(heard) for one in alone)
             channels = tuple(tuple(one.channel(number) for one in kept) for number in pair)
         evidence = method.evidence(frames[heard], channels)
-        curve[heard], delay[heard], confidence[heard], beyond[heard] = method.decode(evidence)
+        curve[heard], delay[heard], confidence[heard], out_of_range_delay[heard] = method.decode(evidence)
         copied[heard] = one_is_a_copy(recorded[heard])
         confidence[copied] = 0.0
-    return Judged(batch.times, curve, delay, confidence, beyond, copied), evidence
+    return FrameEstimates(batch.times, curve, delay, confidence, out_of_range_delay, copied), evidence
 
 
 def prepare_frames(method: Method, frames: Frames, level: float = 1.0) -> tuple[Frames, npt.NDArray[np.bool_]]:

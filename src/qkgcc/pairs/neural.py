@@ -164,12 +164,12 @@ class Network:
     symmetric: bool = False
     """Take the mean with the mirrored answer to swapped channels."""
     decoder: str = "argmax"
-    trust: float = 1.0
-    """What the confidence is multiplied by, where the network is used beyond what it was trained for."""
-    remark: str | None = None
-    """What is to be said about that."""
-    slack: float = SLACK
-    """Samples by which an answer may be larger than `limit`; 0: no more than was asked for."""
+    confidence_scale: float = 1.0
+    """What the confidence is multiplied by: less than 1 where the network is used beyond what it was trained for."""
+    warning: str | None = None
+    """Warning shown with the answer, or None."""
+    range_tolerance: float = SLACK
+    """Samples by which an answer may exceed `limit`: a spacing is seldom measured well; 0: no more than was given."""
 
     kind = "posterior"
 
@@ -235,7 +235,7 @@ class Network:
         band than the lowest of their rates has, and impossible delays that would be noticed."""
         curves = Curves.of_card(self.card.metrics)
         enough = bool(curves) and self.band >= min(one.rate for one in curves) / 2
-        as_made = self.frame == self.card.frame and self.trust == 1 and not self.symmetric and not self.cut
+        as_made = self.frame == self.card.frame and self.confidence_scale == 1 and not self.symmetric and not self.cut
         return enough and as_made and self.decoder == self.card.metrics.get("decoder", "argmax")
 
     @cached_property
@@ -282,14 +282,14 @@ class Network:
                 f"{self.card.name} hears this recording up to {min(self.band, self.sample_rate / 2):g} Hz, of which a "
                 f"band of {low:g} to {high:g} Hz leaves too little: it needs {NARROWEST:g} Hz, take a wider band"
             )
-        remarks = [one for one in (self.remark, narrow_band_warning(low, top)) if one is not None]
+        warnings = [one for one in (self.warning, narrow_band_warning(low, top)) if one is not None]
         return replace(
             self,
             bins=inside,
             cut=True,
             rumble=min(MAX_RUMBLE_HZ, low),
-            trust=self.trust * min(1.0, (top - low) / NARROW),
-            remark="; ".join(remarks) or None,
+            confidence_scale=self.confidence_scale * min(1.0, (top - low) / NARROW),
+            warning="; ".join(warnings) or None,
         )
 
     def _with_frame(self, frame: float | None) -> Network:
@@ -340,8 +340,8 @@ class Network:
             )
         candidates: Floats = step * np.arange(-looked_at, looked_at + 1, dtype=np.float64)
         lags: Floats = step * np.arange(-possible, possible + 1, dtype=np.float64)
-        beyond = limit > trained + step
-        remark = (
+        untrained = limit > trained + step
+        warning = (
             f"{self.card.name} was trained on delays up to {trained * milliseconds:.1f} ms; for "
             f"{limit * milliseconds:.1f} ms it is a guess, and the confidence is lowered"
         )
@@ -350,11 +350,11 @@ class Network:
             limit=limit,
             candidates=candidates,
             lags=lags,
-            trust=min(1.0, 0.5 * trained / limit) if beyond else 1.0,
-            remark=remark if beyond else None,
+            confidence_scale=min(1.0, 0.5 * trained / limit) if untrained else 1.0,
+            warning=warning if untrained else None,
         )
 
-    def of_channels(self, frames: Frames) -> None:
+    def channel_features(self, frames: Frames) -> None:
         """Nothing: a network hears both channels at the level of the pair, and sees how loud each bin is."""
 
     def evidence(self, frames: Frames, channels: None = None) -> tuple[npt.NDArray[Any], ...]:
@@ -407,12 +407,12 @@ class Network:
         confidence = self._probability(posterior, self.lags, delay)
         # Delays that the spacing rules out took no part in the training, so they take none here, unless one of them is
         # so likely that the spacing itself is in doubt.
-        beyond, elsewhere = self._elsewhere(logits)
-        confidence = np.minimum(self.trust * confidence * (1 - elsewhere), self._limit_cap(posterior, delay))
-        return decoding.Decoded(posterior, delay, confidence, beyond)
+        out_of_range_delay, elsewhere = self._elsewhere(logits)
+        confidence = np.minimum(self.confidence_scale * confidence * (1 - elsewhere), self._limit_cap(posterior, delay))
+        return decoding.Decoded(posterior, delay, confidence, out_of_range_delay)
 
     @cached_property
-    def of_many(self) -> Network:
+    def for_pooled_evidence(self) -> Network:
         """By its highest peak: several peaks of many frames are several talkers, and between these nobody is."""
         return replace(self, decoder="quadratic") if self.decoder in decoding.BETWEEN else self
 
@@ -425,7 +425,7 @@ class Network:
         posterior: npt.NDArray[Any],
         delay: Floats,
         confidence: Floats,
-        beyond: Floats,
+        out_of_range_delay: Floats,
         times: Floats,
         wanted: slice | None = None,
         ahead: float = decoding.WINDOW,
@@ -443,11 +443,11 @@ class Network:
         support = decoding.support(
             posterior, self.lags, delay, times, tolerance=reach, frame=frame, wanted=asked, ahead=ahead
         )
-        posterior, delay, beyond = posterior[asked], delay[asked], beyond[asked]
-        chosen = np.isfinite(support.agreeing) & np.isnan(beyond)
+        posterior, delay, out_of_range_delay = posterior[asked], delay[asked], out_of_range_delay[asked]
+        chosen = np.isfinite(support.agreeing) & np.isnan(out_of_range_delay)
         for rows in np.array_split(np.flatnonzero(chosen), 1 + len(delay) // decoding.ROWS):
             own = decoding.probability_near(posterior[rows], self.lags, delay[rows], reach)
-            known = self.trust * curves(own, decoding.Support(*(part[rows] for part in support)))
+            known = self.confidence_scale * curves(own, decoding.Support(*(part[rows] for part in support)))
             result[rows] = np.minimum(known, self._limit_cap(posterior[rows], delay[rows]))
         return result
 
@@ -457,13 +457,13 @@ class Network:
         A little more than the spacing allows is answered as it is: small spacings are seldom measured that well.
         """
         delay = decoding.DECODERS[decoder or self.decoder](posterior, self.lags)
-        return np.clip(delay, -self.limit - self.slack, self.limit + self.slack)
+        return np.clip(delay, -self.limit - self.range_tolerance, self.limit + self.range_tolerance)
 
     def read(self, posterior: Floats) -> tuple[Floats, Floats]:
         """Delays of posteriors over the possible delays, and their own probabilities. Shape: (T, L) -> (T,), (T,)"""
         delay = self.answered(posterior)
         near = decoding.probability_near(posterior, self.lags, delay, TOLERANCE * self.sample_rate)
-        return delay, np.minimum(self.trust * near, self._limit_cap(posterior, delay))
+        return delay, np.minimum(self.confidence_scale * near, self._limit_cap(posterior, delay))
 
     def sources(self, posterior: npt.NDArray[Any], delay: npt.NDArray[Any], most: int) -> tuple[Floats, Floats]:
         """Delays of at most so many sources, the most probable first, and their weights; NaN and 0 where fewer are.
@@ -475,9 +475,9 @@ class Network:
         # More than are asked for: some of them may be impossible, or hardly there.
         found, weights = decoding.peaks(posterior, self.lags, min(2 * most, len(self.lags)))
         most = min(most, found.shape[1])
-        none = np.abs(found) > self.limit + self.slack
+        none = np.abs(found) > self.limit + self.range_tolerance
         none[:, 0] = False  # the answer itself is what is possible and nearest to it
-        found[:, 0] = np.clip(found[:, 0], -self.limit - self.slack, self.limit + self.slack)
+        found[:, 0] = np.clip(found[:, 0], -self.limit - self.range_tolerance, self.limit + self.range_tolerance)
         if self.decoder not in decoding.BETWEEN:
             found[:, 0] = delay
         none |= (weights < LEAST_WEIGHT) | np.isnan(delay)[:, None]
@@ -505,7 +505,8 @@ class Network:
     def _limit_cap(self, posterior: npt.NDArray[Any], delay: Floats) -> Floats:
         """See there. Shape: (batch, L), (batch,) -> (batch,)"""
         size = np.abs(delay)
-        rows = np.flatnonzero(size >= self.limit + self.slack - _SAME)  # clipped: the peak may be further away
+        clipped = size >= self.limit + self.range_tolerance - _SAME  # the peak may be further away
+        rows = np.flatnonzero(clipped)
         if len(rows):
             size[rows] = np.abs(decoding.DECODERS[self.decoder](posterior[rows], self.lags))
         rate = self.sample_rate

@@ -1,4 +1,4 @@
-"""From blocks of samples to judged frames, for recordings and streams alike:
+"""From blocks of samples to estimates of frames, for recordings and streams alike:
 
     block -> (resample) -> frames -> evidence -> frames that know of each other -> finished frames
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from qkgcc.core.types import Samples
 from qkgcc.pairs.decoding import Decoded
-from qkgcc.pairs.evidence import Evidence, Judged, Method, judge
+from qkgcc.pairs.evidence import Evidence, FrameEstimates, Method, estimate_frames
 from qkgcc.pairs.frontend import FrameBatch, FrontEnd
 from qkgcc.pairs.neural import Network
 from qkgcc.pairs.smoothing import Smoother
@@ -31,11 +31,11 @@ class Total:
         self._sums: Evidence = ()
         self._decoded: Decoded | None = None
 
-    def add(self, rows: Judged, evidence: Evidence) -> None:
+    def add(self, rows: FrameEstimates, evidence: Evidence) -> None:
         self._decoded = None
         self.frames += len(rows.delay)
         self.answered += int(np.isfinite(rows.delay).sum())
-        self.doubtful += int((rows.copied | np.isfinite(rows.beyond)).sum())
+        self.doubtful += int((rows.copied | np.isfinite(rows.out_of_range_delay)).sum())
         for frame in zip(*evidence, strict=True):  # one by one: the sum does not depend on the batches
             wide = tuple(part.astype(np.result_type(part, np.float64)) for part in frame)
             self._sums = tuple(a + b for a, b in zip(self._sums, wide, strict=True)) if self._sums else wide
@@ -43,7 +43,7 @@ class Total:
     def decode(self, method: Method) -> Decoded | None:
         """What it says; None when all was silence."""
         if self._decoded is None and self.answered:
-            self._decoded = method.of_many.decode(tuple(part[None] / self.answered for part in self._sums))
+            self._decoded = method.for_pooled_evidence.decode(tuple(part[None] / self.answered for part in self._sums))
         return self._decoded
 
 
@@ -60,22 +60,22 @@ class InContext:
         self.whole = self._ahead == method.context
         """Whether all count that do in a recording."""
         self._before, self.after = (math.floor(seconds / hop + 1e-9) for seconds in (method.context, self._ahead))
-        self._window = Judged.none(len(method.lags))
+        self._window = FrameEstimates.none(len(method.lags))
         self._done = 0  # frames of the window that were given out
 
-    def push(self, rows: Judged) -> Judged:
-        self._window = Judged.joined([self._window, rows])
+    def push(self, rows: FrameEstimates) -> FrameEstimates:
+        self._window = FrameEstimates.joined([self._window, rows])
         return self._finish(len(self._window.delay) - self.after)
 
-    def flush(self) -> Judged:
+    def flush(self) -> FrameEstimates:
         return self._finish(len(self._window.delay))
 
-    def _finish(self, end: int) -> Judged:
+    def _finish(self, end: int) -> FrameEstimates:
         window, new = self._window, slice(self._done, max(self._done, end))
         if new.start == new.stop:
             return window.part(new)
-        _, curve, delay, confidence, beyond, _ = window
-        found = self._method.in_context(curve, delay, confidence, beyond, window.times, new, self._ahead)
+        _, curve, delay, confidence, out_of_range_delay, _ = window
+        found = self._method.in_context(curve, delay, confidence, out_of_range_delay, window.times, new, self._ahead)
         rows = window.part(new)
         gone = max(0, new.stop - self._before)
         self._window, self._done = window.part(slice(gone, None)), new.stop - gone
@@ -89,7 +89,7 @@ class Pipeline:
         hop: samples at the method's rate.
         pairs: of channels of the blocks.
         start: seconds of the first sample.
-        levels: of each pair, see `judge`.
+        levels: of each pair, see `estimate_frames`.
         ahead: see `InContext`.
         smoothing: seconds ahead, see `Smoother`; None: frames are not smoothed. For networks.
     """
@@ -118,19 +118,19 @@ class Pipeline:
         self._over_time = [copy.copy(fresh) for _ in pairs]
         self.totals = [Total() for _ in pairs]
         """Of each pair."""
-        self.none = Judged.none(len(method.lags))
+        self.none = FrameEstimates.none(len(method.lags))
         self.latency = self._front.latency + fresh.after * seconds
         """Seconds from the last sample of a frame to the one that finishes it, at most."""
         self.calibrated = method.calibrated and fresh.whole
 
-    def push(self, block: Samples) -> list[Judged]:
+    def push(self, block: Samples) -> list[FrameEstimates]:
         """The frames that are finished by now, of each pair. Shape: (channels, n) -> T frames"""
-        return self._judge(self._front.push(block))
+        return self._estimate(self._front.push(block))
 
-    def flush(self) -> list[Judged]:
+    def flush(self) -> list[FrameEstimates]:
         """The rest, at the end; an incomplete frame is none."""
-        last = self._judge(self._front.flush())
-        return [Judged.joined([rows, over.flush()]) for rows, over in zip(last, self._over_time, strict=True)]
+        last = self._estimate(self._front.flush())
+        return [FrameEstimates.joined([rows, over.flush()]) for rows, over in zip(last, self._over_time, strict=True)]
 
     def copy(self) -> "Pipeline":
         twin = copy.copy(self)
@@ -139,11 +139,13 @@ class Pipeline:
         twin.totals = [copy.copy(one) for one in self.totals]
         return twin
 
-    def _judge(self, batches: Iterator[FrameBatch]) -> list[Judged]:
-        finished: list[list[Judged]] = [[] for _ in self.pairs]
+    def _estimate(self, batches: Iterator[FrameBatch]) -> list[FrameEstimates]:
+        finished: list[list[FrameEstimates]] = [[] for _ in self.pairs]
         for batch in batches:
-            judged = judge(self.method, batch, self.pairs, self._levels)
-            for (rows, evidence), total, over, done in zip(judged, self.totals, self._over_time, finished, strict=True):
+            estimates = estimate_frames(self.method, batch, self.pairs, self._levels)
+            for (rows, evidence), total, over, done in zip(
+                estimates, self.totals, self._over_time, finished, strict=True
+            ):
                 total.add(rows, evidence)
                 done.append(over.push(rows))
-        return [Judged.joined(done) if done else self.none for done in finished]
+        return [FrameEstimates.joined(done) if done else self.none for done in finished]

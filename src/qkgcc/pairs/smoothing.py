@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from qkgcc.pairs.evidence import Floats, Judged
+from qkgcc.pairs.evidence import Floats, FrameEstimates
 from qkgcc.pairs.neural import Network
 
 WALK = 200e-6
@@ -45,32 +45,32 @@ class Smoother:
         self._transition = _transition(
             method.lags, WALK * math.sqrt(hop) * method.sample_rate, -math.expm1(-JUMP * hop)
         )
-        self._waiting = Judged.none(len(method.lags))
+        self._waiting = FrameEstimates.none(len(method.lags))
         self._forward: Floats = np.empty((0, len(method.lags)))  # of those that wait, and so is the next
         self._observed: Floats = np.empty((0, len(method.lags)))
         self._now: Floats = np.full(len(method.lags), 1 / len(method.lags))
 
-    def push(self, rows: Judged) -> Judged:
+    def push(self, rows: FrameEstimates) -> FrameEstimates:
         observed, forward = self._observations(rows), []
         for one in observed:
             self._now = _normed(one * (self._now @ self._transition))
             forward.append(self._now)
-        self._waiting = Judged.joined([self._waiting, rows])
+        self._waiting = FrameEstimates.joined([self._waiting, rows])
         self._observed = np.concatenate([self._observed, observed])
         self._forward = np.concatenate([self._forward, *(one[None] for one in forward)])
         return self._finish(len(self._observed) - self.after)
 
-    def flush(self) -> Judged:
+    def flush(self) -> FrameEstimates:
         return self._finish(len(self._observed))
 
-    def _observations(self, rows: Judged) -> Floats:
+    def _observations(self, rows: FrameEstimates) -> Floats:
         """Likelihoods of the delays; those of silence, of copies and of impossible delays say nothing. (T, L)"""
         found: Floats = (1 - DOUBT) * rows.curve.astype(np.float64) + DOUBT / rows.curve.shape[1]
         found **= self._share
-        found[np.isnan(rows.delay) | np.isfinite(rows.beyond) | rows.copied] = 1.0
+        found[np.isnan(rows.delay) | np.isfinite(rows.out_of_range_delay) | rows.copied] = 1.0
         return found
 
-    def _finish(self, end: int) -> Judged:
+    def _finish(self, end: int) -> FrameEstimates:
         count = max(0, end)
         rows, self._waiting = self._waiting.part(slice(count)), self._waiting.part(slice(count, None))
         smoothed = self._forward[:count].copy()
@@ -86,7 +86,7 @@ class Smoother:
         curve = rows.curve.copy()
         delay[heard], confidence[heard] = self._method.read(smoothed[heard])
         curve[heard] = smoothed[heard]
-        unsure = rows.copied | np.isfinite(rows.beyond)
+        unsure = rows.copied | np.isfinite(rows.out_of_range_delay)
         confidence[unsure] = np.minimum(confidence, rows.confidence)[unsure]
         return rows._replace(curve=curve, delay=delay, confidence=confidence)
 

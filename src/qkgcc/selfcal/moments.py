@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qkgcc.arrays.evidence import check_microphones, dead_in, silent_in
+from qkgcc.arrays.evidence import check_microphones, dead_microphone_warning, mostly_dead
 from qkgcc.arrays.geometry import Geometry
 from qkgcc.arrays.presets import array
 from qkgcc.audio.frames import Framer
@@ -94,5 +94,5 @@ def _dead_microphones(recording: Recording) -> tuple[tuple[int, ...], tuple[str,
             loud = np.sqrt(power.max(axis=-1)) >= SILENCE
             heard += int(loud.sum())
             dead += dead_microphones(power)[loud].sum(axis=0)
-    said = (silent_in(int(one), int(dead[one]), heard) for one in np.flatnonzero(dead > NOTABLE * heard))
-    return tuple(dead_in(dead, heard)), tuple(said)
+    said = (dead_microphone_warning(int(one), int(dead[one]), heard) for one in np.flatnonzero(dead > NOTABLE * heard))
+    return tuple(mostly_dead(dead, heard)), tuple(said)
