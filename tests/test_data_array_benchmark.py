@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ def test_tables_show_what_was_measured() -> None:
                 {
                     "method": name,
                     "set": "array-test",
-                    "cell": arrays._cell(kind),
+                    "cell": arrays.cell_of(kind),
                     "scenes": scenes,
                     "counts": counts,
                     "errors": [off] * (sum(counts) - 1) + [None],
@@ -164,12 +165,12 @@ def test_tables_show_what_was_measured() -> None:
 def test_real_recordings_are_scored(corpora: Path) -> None:
     files = arrays.respeaker_files(corpora)
     assert [len(sources) for _, sources in files] == [1] * 4 + [2] * 4 + [3] * 4
-    blocks, whole = arrays.hear(Stubborn(), *files[0])
+    blocks, whole = arrays.measure_respeaker(Stubborn(), *files[0])
     np.testing.assert_allclose(whole, [0.0], atol=1e-9)
     assert 3 <= len(blocks) <= 5
-    _, whole = arrays.hear(Stubborn(), *files[4])
+    _, whole = arrays.measure_respeaker(Stubborn(), *files[4])
     np.testing.assert_allclose(whole, [0.0, 135.0], atol=1e-9)
-    _, whole = arrays.hear(Stubborn(), *files[8])
+    _, whole = arrays.measure_respeaker(Stubborn(), *files[8])
     assert sorted(whole)[0] == pytest.approx(0)
     assert np.isinf(whole).sum() == 1
 
@@ -185,40 +186,38 @@ def test_a_measured_part_is_kept_and_extended(tmp_path: Path) -> None:
     """The first of each kind, silence instead of the scenes: what counts is what is called for, and what is written."""
     one, changed = Stubborn(), Stubborn(version=2)
     save_silence(tmp_path, 2)
-    arguments = {"cache": tmp_path, "say": lambda text: None}
-    path = tmp_path / "arrays.json"
-    arrays.fill(path, [one], 1, **arguments)
+    run = results.ReproductionRun(results=tmp_path, cache=tmp_path, scenes=1, say=lambda text: None)
+    arrays.fill(run, [one])
     assert one.asked == [4] * 6 + [8] * 6
-    arrays.fill(path, [one], 1, **arguments)
+    arrays.fill(run, [one])
     assert len(one.asked) == 12
-    rows = arrays.fill(path, [one], 2, **arguments)
+    rows = arrays.fill(replace(run, scenes=2), [one])
     assert len(one.asked) == 24
     assert rows[0]["scenes"] == [0, 18]
-    arrays.fill(path, [changed], 1, **arguments)
+    arrays.fill(run, [changed])
     assert len(changed.asked) == 12
-    rows = arrays.fill(path, [changed], 1, again=True, **arguments)
+    rows = arrays.fill(replace(run, from_checkpoints=True), [changed])
     assert len(changed.asked) == 24
     assert rows[0]["scenes"] == [0]
     with pytest.raises(InputError, match="41 scenes of each kind; expected 1 to 40"):
-        arrays.fill(path, [], 41, **arguments)
+        arrays.fill(replace(run, scenes=41), [])
 
 
 def test_directions_and_positions_of_one_name_keep_their_own_rows(tmp_path: Path) -> None:
     save_silence(tmp_path, 1)
-    arguments = {"cache": tmp_path, "say": lambda text: None}
-    path = tmp_path / "arrays.json"
+    run = results.ReproductionRun(results=tmp_path, cache=tmp_path, scenes=1, say=lambda text: None)
     directions, positions = Stubborn(), Stubborn(version=7, positions=True)
-    rows = arrays.fill(path, [directions, positions], 1, **arguments)
+    rows = arrays.fill(run, [directions, positions])
     assert (len(directions.asked), positions.asked) == (12, [6] * 6)
     assert {(row["cell"]["array"], row["settings"]["version"]) for row in rows} == {
         ("respeaker4", 1),
         ("circular:8:0.1", 1),
         ("distributed", 7),
     }
-    arrays.fill(path, [directions, positions], 1, **arguments)
+    arrays.fill(run, [directions, positions])
     assert len(directions.asked) + len(positions.asked) == 18  # neither is stale for the other's sake
     changed = Stubborn(version=8, positions=True)
-    rows = arrays.fill(path, [directions, changed], 1, **arguments)
+    rows = arrays.fill(run, [directions, changed])
     assert (len(directions.asked), len(changed.asked), len(rows)) == (12, 6, 18)
 
 

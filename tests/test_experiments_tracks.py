@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from qkgcc.arrays.grids import unit_vectors
 from qkgcc.arrays.steering import far_delays
 from qkgcc.cli import app
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Floats
 from qkgcc.lab.frozen import benchmark
 from qkgcc.lab.frozen.array_set import ArrayBenchmark
 from qkgcc.lab.scenes.array_scenes import KINDS
-from qkgcc.lab.study import array_tracks, results
+from qkgcc.lab.study import arrays, results
 from qkgcc.lab.study.array_report import track_lines
-from qkgcc.lab.study.array_tracks import Floats, Followed, History, PhatTracks, Tracks
+from qkgcc.lab.study.locators import Followed, History, PhatTracks, Tracks
 from qkgcc.tracks.motion import State
 from qkgcc.tracks.tracker import Track
 
@@ -67,7 +69,7 @@ def save_silence(cache: Path, each: int) -> None:
 
 def test_who_knows_everything_is_right_all_the_time(tmp_path: Path) -> None:
     save_silence(tmp_path, 1)
-    scores = array_tracks.measure(Oracle(3), BENCHMARK, 3, cache=tmp_path)
+    scores = arrays.measure_tracks(Oracle(3), BENCHMARK, 3, cache=tmp_path)
     assert scores["whole"]["share"] == 1.0
     assert scores["whole"]["changes"] == 0.0
     assert scores["whole"]["false"] == 0.0
@@ -80,11 +82,11 @@ def test_who_knows_everything_is_right_all_the_time(tmp_path: Path) -> None:
 def test_a_measured_part_is_kept_and_shown(tmp_path: Path) -> None:
     save_silence(tmp_path, 2)
     one, changed = Oracle(0), Oracle(0, version=2)
-    path, quiet = tmp_path / "tracks.json", {"cache": tmp_path, "say": lambda text: None}
-    array_tracks.fill(path, [one], 1, **quiet)
-    array_tracks.fill(path, [one], 1, **quiet)
+    run = results.ReproductionRun(results=tmp_path, cache=tmp_path, scenes=1, say=lambda text: None)
+    arrays.fill_tracks(run, [one])
+    arrays.fill_tracks(run, [one])
     assert one.asked == 12
-    rows = array_tracks.fill(path, [one], 2, **quiet)
+    rows = arrays.fill_tracks(replace(run, scenes=2), [one])
     assert one.asked == 24
     assert [row["scenes"] for row in rows if row["way"] == "whole"] == [[k, k + 18] for k in range(12)]
     lines = track_lines(rows)
@@ -96,10 +98,10 @@ def test_a_measured_part_is_kept_and_shown(tmp_path: Path) -> None:
     first = next(row for row in rows if row["way"] == "whole")
     spoken = np.array(first["talker_seconds"])
     assert lines[1][2].startswith(f"{100 * np.array(first['share']) @ spoken / spoken.sum():.1f} %, ")
-    array_tracks.fill(path, [changed], 1, **quiet)
+    arrays.fill_tracks(run, [changed])
     assert changed.asked == 12
     with pytest.raises(InputError, match="41 scenes of each kind; expected 1 to 40"):
-        array_tracks.fill(path, [], 41, **quiet)
+        arrays.fill_tracks(replace(run, scenes=41), [])
 
 
 def test_ours_and_the_baseline_follow_a_recording() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.progress import Progress
@@ -15,7 +15,10 @@ from qkgcc.core.errors import InputError, MissingExtraError
 from qkgcc.core.files import display_name
 
 if TYPE_CHECKING:
+    from qkgcc.lab.study.locators import Follower, Locator
     from qkgcc.lab.study.results import ReproductionRun
+
+    Method = TypeVar("Method", Locator, Follower)
 
 
 class Item(StrEnum):
@@ -115,9 +118,9 @@ def reproduce(
             elif wanted is Item.GENERAL:
                 _compare_general(run)
             elif wanted is Item.ARRAYS:
-                _compare_arrays(run, data, scenes)
+                _compare_arrays(run)
             elif wanted is Item.TRACKS:
-                _compare_tracks(run, scenes)
+                _compare_tracks(run)
             else:
                 for suffix in (".png", ".svg"):
                     check_replaceable(figures / f"{wanted.value}{suffix}", overwrite)
@@ -130,69 +133,45 @@ def reproduce(
 def _compare_general(run: "ReproductionRun") -> None:
     """The models for any pair beside the others, on every set whose frames are at hand."""
     from qkgcc.lab.study import general
-    from qkgcc.network.registry import WEIGHTS
+    from qkgcc.network.registry import PRETRAINED, pretrained
 
     files = [run.checkpoints / f"{name}-0.safetensors" for name in ("ngcc", "qkgcc")]
     published = [path for path in files if path.exists()]
-    there = general.candidates(sorted(WEIGHTS.glob("*.safetensors")), published)
-    methods = [m for m in there if not run.methods or m.name in run.methods]
-    general.fill(run, methods)
+    there = general.candidates([pretrained(name) for name in sorted(PRETRAINED)], published)
+    general.fill(run, [method for method in there if not run.methods or method.name in run.methods])
 
 
-def _compare_arrays(run: "ReproductionRun", data: Path | None, scenes: int) -> None:
+def _compare_arrays(run: "ReproductionRun") -> None:
     """What finds directions and positions, on the first scenes of each kind of `array-test` and on real recordings."""
     from qkgcc.lab.scenes.array_scenes import ARRAYS
     from qkgcc.lab.study import array_report, arrays, locators
 
-    there = [*locators.ours(), *locators.peers()]
-    unknown = set(run.methods) - {locator.name for locator in there}
-    if unknown:
-        known = ", ".join(locator.name for locator in there)
-        raise InputError(f"there is no method {', '.join(sorted(unknown))} for arrays; there are {known}")
-    rows = arrays.fill(
-        run.results / f"{arrays.NAME}.json",
-        [locator for locator in there if not run.methods or locator.name in run.methods],
-        scenes,
-        engine=run.engine or "cpu",
-        cache=run.cache,
-        bank=run.bank("test-clean"),
-        data=data,
-        again=run.from_checkpoints,
-        say=run.say,
-        track=run.track,
-    )
+    rows = arrays.fill(run, _chosen(run, [*locators.ours(), *locators.peers()], "arrays"))
     for name in ARRAYS:
         if array_report.methods(rows, name):
             _show(array_report.part_lines(rows, name), f"{name}: median error, share within the limit")
     for locator in locators.ours()[:1]:
         _show(array_report.difference_lines(rows, locator.name), "Against the best other method of each part")
-    if data is not None:
+    if run.data is not None:
         _show(array_report.respeaker_lines(rows), "Real recordings, ReSpeaker")
 
 
-def _compare_tracks(run: "ReproductionRun", scenes: int) -> None:
+def _compare_tracks(run: "ReproductionRun") -> None:
     """What follows sources, on the first scenes of each kind of `array-test` with a compact array."""
-    from qkgcc.lab.study import array_report, array_tracks
+    from qkgcc.lab.study import array_report, arrays, locators
 
-    there = array_tracks.followers()
-    unknown = set(run.methods) - {follower.name for follower in there}
-    if unknown:
-        known = ", ".join(follower.name for follower in there)
-        raise InputError(f"there is no method {', '.join(sorted(unknown))} for tracks; there are {known}")
-    rows = array_tracks.fill(
-        run.results / f"{array_tracks.NAME}.json",
-        [follower for follower in there if not run.methods or follower.name in run.methods],
-        scenes,
-        engine=run.engine or "cpu",
-        cache=run.cache,
-        bank=run.bank("test-clean"),
-        again=run.from_checkpoints,
-        say=run.say,
-        track=run.track,
-    )
+    rows = arrays.fill_tracks(run, _chosen(run, locators.followers(), "tracks"))
     _show(
         array_report.track_lines(rows), "Talker time within 10 degrees, changes of id a minute, false tracks a minute"
     )
+
+
+def _chosen(run: "ReproductionRun", there: "list[Method]", what: str) -> "list[Method]":
+    """Those that were asked for by name, or all."""
+    if unknown := set(run.methods) - {method.name for method in there}:
+        known = ", ".join(method.name for method in there)
+        raise InputError(f"there is no method {', '.join(sorted(unknown))} for {what}; there are {known}")
+    return [method for method in there if not run.methods or method.name in run.methods]
 
 
 def _bar(bar: Progress, what: str, total: int) -> Callable[[int], object]:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from qkgcc.lab.frozen.array_set import NAME as SET
 from qkgcc.lab.frozen.array_set import ArrayBenchmark
 from qkgcc.lab.scenes.array_scenes import ARRAYS, DISTRIBUTED, KINDS, TALKERS
-from qkgcc.lab.study import array_tracks, results, scoring
-from qkgcc.lab.study.arrays import RESPEAKER, errors_by_scene
+from qkgcc.lab.study import results, scoring
+from qkgcc.lab.study.arrays import RESPEAKER, SCORES, errors_by_scene
 
 WITHIN = 10.0
 """Degrees."""
@@ -188,8 +188,8 @@ def track_lines(rows: Sequence[results.Row]) -> list[list[str]]:
     groups["all"] = lambda i: True
     followed: dict[str, dict[int, dict[str, float]]] = {}
     for row in rows:
-        lists = (row[name] for name in array_tracks.SCORES)
-        each = (dict(zip(array_tracks.SCORES, values, strict=True)) for values in zip(*lists, strict=True))
+        lists = (row[name] for name in SCORES)
+        each = (dict(zip(SCORES, values, strict=True)) for values in zip(*lists, strict=True))
         found = followed.setdefault(f"{row['method']}, {row['way']}", {})
         found.update(zip(row["scenes"], each, strict=True))
     there = set.intersection(*(set(scenes) for scenes in followed.values())) if followed else set()

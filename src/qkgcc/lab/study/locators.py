@@ -6,6 +6,10 @@
 an array of shape (up to that many, 3) comes back, best first: unit vectors, or positions in metres where microphones
 are distributed, in the axes of the geometry. An elevation that a method does not search for is 0.
 
+    follower.follow(audio, sample_rate, geometry)
+
+follows sources in a recording: with the whole of it at hand, and online, frame by frame.
+
 - R. Scheibler, E. Bezzam, I. Dokmanić, "Pyroomacoustics", ICASSP 2018: SRP-PHAT, MUSIC, NormMUSIC.
 """
 
@@ -16,7 +20,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +29,21 @@ import scipy.optimize
 
 from qkgcc.arrays import DirectionEstimator, Geometry, PositionEstimator
 from qkgcc.arrays.context import CONTEXT
+from qkgcc.arrays.evidence import ArrayFrames, frames_of
 from qkgcc.arrays.positions import BEYOND
+from qkgcc.arrays.stream import DirectionStream
+from qkgcc.audio.recording import open_audio
 from qkgcc.core.errors import InputError, MissingExtraError
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND, Floats
 from qkgcc.network.registry import ARRAY_DEFAULT, CLASSICAL, WEIGHTS
+from qkgcc.tracks.paths import find_tracks
+from qkgcc.tracks.tracker import Track, Trajectory
 
-Floats = npt.NDArray[np.float64]
+PUSH_BLOCK = 1024
+"""Samples that come at once where sources are followed online."""
 
+History = list[tuple[float, list[Track]]]
+"""The times of all frames, and the tracks at each."""
 
 ELEVATIONS = tuple(np.arange(0.0, 61.0, 10.0).tolist())
 """Degrees up, where a peer searches them."""
@@ -257,6 +269,87 @@ def peers() -> list[Locator]:
         Pyroom("normmusic-elevations", "NormMUSIC", band=wide, elevations=ELEVATIONS, real_only=True),
         LeastSquares(),
     ]
+
+
+class Followed(NamedTuple):
+    """The same recording, followed in both ways."""
+
+    whole: History
+    online: History
+
+
+class Follower(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What results depend on: rows of other settings are measured anew."""
+        ...
+
+    def follow(self, audio: Floats, sample_rate: int, geometry: Geometry) -> Followed: ...
+
+
+@dataclass(frozen=True)
+class Tracks:
+    """This package's tracks, as users get them."""
+
+    name: str
+    method: str = ARRAY_DEFAULT
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"method": self.method, "weights": _weights_of(self.method)}
+
+    def follow(self, audio: Floats, sample_rate: int, geometry: Geometry) -> Followed:
+        estimator = DirectionEstimator(geometry, self.method, threads=1)
+        answer = estimator(audio, sample_rate, track=True)
+        stream = DirectionStream(estimator, sample_rate, track=True)
+        online: History = []
+        for first in range(0, audio.shape[1], PUSH_BLOCK):
+            frames = stream.push(audio[:, first : first + PUSH_BLOCK])
+            online += zip(frames.times.tolist(), frames.tracks or (), strict=True)
+        return Followed(by_time(answer.tracks or (), answer.times.tolist()), online)
+
+
+@dataclass(frozen=True)
+class PhatTracks:
+    """The same on SRP-PHAT: exp(`sharpness` * mean correlation of the pairs) are the weights of a frame."""
+
+    name: str = "phat"
+    sharpness: float = 150.0
+    """The best for whole recordings of 10, 20, 30, 50, 100, 150, 200 and 300, on scenes of dev-clean."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"sharpness": self.sharpness}
+
+    def follow(self, audio: Floats, sample_rate: int, geometry: Geometry) -> Followed:
+        estimator = DirectionEstimator(geometry, "phat")
+        evidence = estimator.evidence(sample_rate)
+        maps = estimator.maps(evidence)
+        network = DirectionEstimator(geometry, threads=1)
+        tracker = network.tracker(network.evidence(sample_rate))
+        frames = ArrayFrames.joined(frames_of(evidence, open_audio(audio, sample_rate)))
+        mean = maps(frames).cells
+        weights = np.exp(self.sharpness * (mean - mean.max(axis=1, keepdims=True)))
+        paths = find_tracks(frames.times, weights, frames.heard, estimator.grid.cells)
+        times = frames.times.tolist()
+        rows = zip(times, weights, frames.heard, strict=True)
+        online = [(time, tracker.update(time, row, reliability=1.0 if heard else 0.0)) for time, row, heard in rows]
+        return Followed(by_time(paths, times), online)
+
+
+def followers() -> list[Follower]:
+    return [Tracks("qkgcc"), PhatTracks()]
+
+
+def by_time(tracks: Sequence[Trajectory], times: Sequence[float]) -> History:
+    """Trajectories as what there is at each of the times of the frames."""
+    moments: dict[float, list[Track]] = {time: [] for time in times}
+    for moment in itertools.chain.from_iterable(tracks):
+        moments[moment.time].append(moment)
+    return list(moments.items())
 
 
 def _weights_of(method: str) -> str | None:

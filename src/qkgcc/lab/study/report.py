@@ -18,7 +18,7 @@ import numpy as np
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import write_whole
-from qkgcc.lab.study import array_report, array_tracks, arrays, catalog, general_report, results
+from qkgcc.lab.study import array_report, arrays, catalog, general_report, results
 
 FILES = ("README.md", "docs/reports/results.md", "docs/reports/general.md", "docs/reports/array-test.md")
 _HIGH = 3000.0  # Hz: where a coherence that falls from the lowest frequencies on no longer makes the correlation
@@ -243,7 +243,7 @@ PARTS: dict[str, Callable[[Path], str]] = {
         array_report.difference_lines(array_rows(folder), "qkgcc", array_report.crossed)
     ),
     "arrays-real": lambda folder: markdown(array_report.respeaker_lines(array_rows(folder))),
-    "arrays-tracks": lambda folder: markdown(array_report.track_lines(array_rows(folder, array_tracks.NAME))),
+    "arrays-tracks": lambda folder: markdown(array_report.track_lines(array_rows(folder, arrays.TRACKS))),
 }
 
 
