@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from qkgcc.audio.recording import Recording, open_audio
 from qkgcc.batch.workers import share_tasks
@@ -124,13 +124,13 @@ def run(
         with stop.at_once():
             estimator = DelayEstimator(**work.estimator)  # what is wrong with it is said here, not by every worker
         if jobs == 1:
-            do = functools.partial(_do, work=work, estimator=estimator)
+            process = functools.partial(_process, work=work, estimator=estimator)
             for task in given:
                 if stop():
                     return
-                yield do(task, stop, functools.partial(progress, task))
+                yield process(task, stop, functools.partial(progress, task))
             return
-        for task, outcome in share_tasks(given, _begin, (work, jobs), jobs, stop, progress):
+        for task, outcome in share_tasks(given, _prepare_worker, (work, jobs), jobs, stop, progress):
             yield outcome or Outcome(task, error=f"{display_name(task.source)}: {_DIED}")
     except KeyboardInterrupt:
         if not stop():
@@ -140,55 +140,30 @@ def run(
 _DIED = "its worker died, perhaps for want of memory: try it again with fewer jobs, and skip what is written already"
 
 
-def _begin(work: Work, jobs: int) -> Callable[[Task, StopRequest, Callable[[Share], object]], Outcome]:
+def _prepare_worker(work: Work, jobs: int) -> Callable[[Task, StopRequest, Callable[[Share], object]], Outcome]:
     """In a worker: what does a task there."""
     options = dict(work.estimator)
     options["threads"] = options.get("threads") or max(1, (os.cpu_count() or 1) // jobs)
-    return functools.partial(_do, work=work, estimator=DelayEstimator(**options))
+    return functools.partial(_process, work=work, estimator=DelayEstimator(**options))
 
 
-def _do(
-    task: Task, stop: StopRequest, tell: Callable[[Share], object], *, work: Work, estimator: DelayEstimator
+def _process(
+    task: Task, stop: StopRequest, report: Callable[[Share], object], *, work: Work, estimator: DelayEstimator
 ) -> Outcome:
     """Whatever is wrong with one recording is its outcome, and no exception: the others are to be done."""
     name = display_name(task.source)
     warnings: list[str] = []
-    silent: list[str] = []
     try:
         with stop.at_once():
             recording = open_audio(task.source, start=work.start, end=work.end)
             pairs = work.pairs(recording)
-
-        def answered() -> Iterator[DelayEstimate]:
-            def told(share: float) -> None:
-                tell(Share(share, share * recording.duration, len(pairs)))
-
-            curve = work.format == "json" and work.curve
-            for answer in estimator.of_pairs(recording, pairs, progress=told, curve=curve):
-                one, two = answer.channels
-                which = f", channels {one} and {two}" if len(pairs) > 1 else ""
-                warnings.extend(f"{answer.source}{which}: {warning}" for warning in answer.warnings)
-                if not answer.summary.answered:
-                    silent.append(f"{name}: channels {one} and {two} are silent, or one of them is")
-                yield answer
-            if len(silent) == len(pairs):
-                raise InputError(f"{name}: the channels are silent, or one of them is: there is no delay to find")
-
-        answers = answered()
+        answers = _answers(recording, pairs, work, estimator, report, warnings)
         with stop.at_once():
-            waiting = list(itertools.islice(answers, 1))  # most of the work, before there is a file that a kill leaves
+            first = list(itertools.islice(answers, 1))  # most of the work, before there is a file that a kill leaves
 
         def write(target: Path) -> None:
-            header = True
             with stop.at_once(), target.open("w", newline="", encoding="utf-8") as out:
-                while waiting:
-                    if work.format == "csv":
-                        write_delays_csv(out, waiting.pop(), header=header)
-                    else:
-                        out.writelines(waiting.pop().json_pieces(curve=work.curve))
-                        out.write("\n")
-                    header = False
-                    waiting.extend(itertools.islice(answers, 1))
+                _write(out, first, answers, work)
 
         task.output.parent.mkdir(parents=True, exist_ok=True)
         write_whole(task.output, write)
@@ -200,7 +175,47 @@ def _do(
         return Outcome(task, error=f"{name}: there is not enough memory for it; use fewer jobs")
     except Exception as error:
         return Outcome(task, error=f"{name}: {type(error).__name__}: {error}")
-    return Outcome(task, recording.duration, len(pairs), warnings=(*warnings, *silent))
+    return Outcome(task, recording.duration, len(pairs), warnings=tuple(warnings))
+
+
+def _answers(
+    recording: Recording,
+    pairs: Sequence[tuple[int, int]],
+    work: Work,
+    estimator: DelayEstimator,
+    report: Callable[[Share], object],
+    warnings: list[str],
+) -> Iterator[DelayEstimate]:
+    """The delays of each pair; what there is to warn of is added to `warnings`."""
+
+    def progress(share: float) -> None:
+        report(Share(share, share * recording.duration, len(pairs)))
+
+    silent = []
+    curve = work.format == "json" and work.curve
+    for answer in estimator.of_pairs(recording, pairs, progress=progress, curve=curve):
+        one, two = answer.channels
+        which = f", channels {one} and {two}" if len(pairs) > 1 else ""
+        warnings += [f"{answer.source}{which}: {warning}" for warning in answer.warnings]
+        if not answer.summary.answered:
+            silent.append(f"{recording.name}: channels {one} and {two} are silent, or one of them is")
+        yield answer
+    if len(silent) == len(pairs):
+        raise InputError(f"{recording.name}: the channels are silent, or one of them is: there is no delay to find")
+    warnings += silent
+
+
+def _write(out: IO[str], waiting: list[DelayEstimate], answers: Iterator[DelayEstimate], work: Work) -> None:
+    """Write the answer that waits and the others, each of which is let go when it is written: it may be large."""
+    header = True
+    while waiting:
+        if work.format == "csv":
+            write_delays_csv(out, waiting.pop(), header=header)
+        else:
+            out.writelines(waiting.pop().json_pieces(curve=work.curve))
+            out.write("\n")
+        header = False
+        waiting.extend(itertools.islice(answers, 1))
 
 
 _NO_INFLUENCE = ("threads",)
