@@ -15,9 +15,8 @@ from torch import Tensor
 
 from qkgcc.core.errors import InputError
 from qkgcc.nets.folding import fold, folded_correlation
-from qkgcc.nets.frontend import tokens
 from qkgcc.nets.matching import center_symmetric_antisymmetric
-from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions
+from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions, tokens
 from rounding import assert_rounded
 
 pytestmark = pytest.mark.numeric

@@ -6,7 +6,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from qkgcc.nets.fourier import inverse_at_lags, spectrum
+from qkgcc.nets.pgcc import inverse_at_lags, spectrum
 
 pytestmark = pytest.mark.numeric
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from qkgcc.core.errors import InputError
-from qkgcc.nets.frontend import tokens
 from qkgcc.nets.matching import (
     TILE,
     LocalCorrelation,
@@ -19,7 +18,7 @@ from qkgcc.nets.matching import (
     local_correlation,
     norm_product_and_cosine,
 )
-from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions
+from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions, tokens
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 

@@ -18,11 +18,9 @@ from torch import Tensor, nn
 from qkgcc.core.errors import InputError
 from qkgcc.nets.checkpoint import load, save
 from qkgcc.nets.cost import honest_flops, parameters
-from qkgcc.nets.frontend import at_bins, tokens
 from qkgcc.nets.matching import center_symmetric_antisymmetric
-from qkgcc.nets.qkgcc import QKGCC
-from qkgcc.nets.steered import Steered, SteeredOptions, Steering, steering_table
-from qkgcc.nets.surroundings import Separable, shifted_sum
+from qkgcc.nets.qkgcc import QKGCC, at_bins, tokens
+from qkgcc.nets.steered import Separable, Steered, SteeredOptions, Steering, shifted_sum, steering_table
 from qkgcc.network.card import Card
 from rounding import assert_rounded
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from qkgcc.core.errors import InputError
 from qkgcc.nets.checkpoint import load, save
 from qkgcc.nets.cost import honest_flops, paper_flops, parameters
-from qkgcc.nets.frontend import tokens
+from qkgcc.nets.qkgcc import tokens
 from qkgcc.nets.transformer import Transformer, TransformerOptions
 from qkgcc.network.card import Card
 

@@ -19,9 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from qkgcc.core.errors import InputError
-from qkgcc.nets.fourier import inverse_at_lags, spectrum
 from qkgcc.nets.options import NetworkOptions, check_weights
-from qkgcc.nets.pgcc import EPSILON, cross_spectrum, magnitude
+from qkgcc.nets.pgcc import EPSILON, cross_spectrum, inverse_at_lags, magnitude, spectrum
 
 KERNELS = (11, 9, 7)
 """Lengths of the convolutions of the backbone, in samples, and of those along the lags."""

@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qkgcc.nets.frontend import tokens
 from qkgcc.nets.options import NetworkOptions
+from qkgcc.nets.qkgcc import tokens
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def reproduce(
         raise MissingExtraError("the paper's tables need torch: pip install 'qkgcc[train]'") from None
     from qkgcc.lab.corpora.banks import Bank
     from qkgcc.lab.scenes.engines import ENGINES
-    from qkgcc.nets.devices import checked_device
+    from qkgcc.nets.checkpoint import checked_device
 
     if engine not in (None, *ENGINES):
         raise InputError(f"unknown engine {engine!r}; known are {', '.join(ENGINES)}")

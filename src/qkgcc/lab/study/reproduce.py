@@ -37,7 +37,7 @@ from qkgcc.lab.training import config as configs
 from qkgcc.lab.training.data import set_hash
 from qkgcc.lab.training.loop import BEST, LAST, Trainer, device_name
 from qkgcc.nets import checkpoint, cost
-from qkgcc.nets.devices import in_batches
+from qkgcc.nets.checkpoint import in_batches
 from qkgcc.network.card import Card
 
 BANKS = {"paper-test": "test-clean", "paper-noise": "noise", "paper-music": "music"}

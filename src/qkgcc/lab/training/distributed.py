@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from qkgcc.core.errors import InputError
-from qkgcc.nets.devices import checked_device
+from qkgcc.nets.checkpoint import checked_device
 
 
 def join(wanted: str | None) -> torch.device:

@@ -38,7 +38,7 @@ from qkgcc.lab.training.data import PairSet, make_sets, set_hash
 from qkgcc.lab.training.step import GraphedStep, Step, autocast, cosine, fitting_batch, make_optimizer, matrix_precision
 from qkgcc.lab.training.targets import cross_entropy, masked
 from qkgcc.nets import checkpoint
-from qkgcc.nets.devices import checked_device, in_batches
+from qkgcc.nets.checkpoint import checked_device, in_batches
 from qkgcc.network.card import Card
 
 CONFIG, METRICS, BEST, LAST, STATE = (

@@ -18,7 +18,7 @@ from qkgcc.lab.scenes import paper
 from qkgcc.lab.training.config import Config
 from qkgcc.lab.training.step import autocast, matrix_precision
 from qkgcc.nets import checkpoint
-from qkgcc.nets.devices import in_batches
+from qkgcc.nets.checkpoint import in_batches
 from qkgcc.network import files
 from qkgcc.network.steered import SteeredModel
 
