@@ -38,7 +38,7 @@ class Resampler:
         self._rest: Samples | None = None
 
     def push(self, block: Samples) -> Samples:
-        """What is complete by now. Shape: (channels, n) -> (channels, m)"""
+        """The samples that are complete with this block. Shape: (channels, n) -> (channels, m)"""
         if self.rate == self.new_rate:
             return block
         if self._rest is None:
@@ -47,7 +47,7 @@ class Resampler:
         return self._resample(np.concatenate([self._rest, block], axis=1))
 
     def flush(self) -> Samples:
-        """The rest, at the end. Shape: (channels, m)"""
+        """The remaining samples, at the end. Shape: (channels, m)"""
         if self._rest is None:
             return np.empty((0, 0))
         due = (2 * self._taken * self.new_rate + self.rate) // (2 * self.rate) - self._given
@@ -76,7 +76,7 @@ class Framer:
         self._skip = 0  # samples between frames, when the hop is longer than the frame
 
     def push(self, block: Samples, batch: int | None = None) -> Iterator[Samples]:
-        """Those that are complete by now. All of them are to be taken before the next block comes.
+        """The frames that are complete with this block. Take all of them before pushing the next one.
 
         Args:
             batch: frames at a time; by default 32, or fewer where frames are long or channels many.
@@ -112,7 +112,10 @@ def cut_frames(blocks: Iterator[Samples], frame: int, hop: int, batch: int | Non
 
 
 def warp(samples: Samples, step: float, first: float, count: int) -> Samples:
-    """Samples at the places first, first + step, ...; zeros where there are none. Shape: (..., n) -> (..., count)
+    """Samples at the positions first, first + step, ..., read between the samples by a windowed sinc.
+
+    Zeros where there are none. Steps differ from 1 by parts in a million, so nothing is filtered against aliasing.
+    Shape: (..., n) -> (..., count)
 
     >>> warp(np.arange(200.0), 1.0, 99.5, 2).round(3).tolist()
     [99.5, 100.5]

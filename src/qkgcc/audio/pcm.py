@@ -1,4 +1,4 @@
-"""Raw PCM: samples without a header, as recorders write them into a pipe. Nothing says what they are but the user."""
+"""Raw PCM: samples without a header, as recorders write them into a pipe. The user has to say their format."""
 
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -26,7 +26,7 @@ def sample_bytes(format: str) -> int:
 
 
 def decode(data: bytes, format: str, channels: int) -> Floats32:
-    """Interleaved samples at full scale 1, to the bit as they come out of a WAV file. Shape: (channels, n)
+    """Interleaved samples at full scale 1, bit-identical to the same samples in a WAV file. Shape: (channels, n)
 
     >>> decode(b"\\x00\\x40\\x00\\x80", "s16le", 2).tolist()
     [[0.5], [-1.0]]
@@ -47,7 +47,7 @@ def decode(data: bytes, format: str, channels: int) -> Floats32:
 
 
 def blocks(source: BinaryIO, format: str, channels: int, size: int) -> Iterator[Floats32]:
-    """Blocks of `size` samples as soon as they are there, however the bytes come; the last may be shorter.
+    """Blocks of `size` samples as soon as they have arrived; the last may be shorter.
 
     Shape: (channels, size) each
     """
@@ -70,7 +70,7 @@ def blocks(source: BinaryIO, format: str, channels: int, size: int) -> Iterator[
 
 
 def _read(source: BinaryIO) -> bytes:
-    """What there is, without waiting for more; empty at the end."""
+    """The bytes that have arrived, without waiting for more; empty at the end."""
     try:
         return bytes(source.read1(_READ_BYTES))  # type: ignore[attr-defined]
     except OSError as error:

@@ -22,8 +22,8 @@ from qkgcc.core.types import Samples
 
 _MAX_SECONDS = 1e9  # seconds into a recording
 MAX_SAMPLE = 1e12
-"""Of a sample. Full scale is 1, and 32-bit numbers that nobody has scaled are 2e9: what is larger was never sound, and
-its squares and sums may overflow."""
+"""Largest sample that is accepted. Full scale is 1, and unscaled 32-bit integers reach 2e9: larger numbers are not
+sound, and their squares and sums may overflow."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,10 @@ class Recording:
         return self.samples / self.sample_rate
 
     def blocks(self) -> Iterator[Samples]:
-        """Consecutive blocks of shape (channels, n). What is no number, or no sample's, and a broken file are an
-        `InputError`."""
+        """Consecutive blocks of shape (channels, n).
+
+        Raises `InputError` for NaN, infinities, values beyond `MAX_SAMPLE`, and truncated or damaged files.
+        """
         seen = 0
         for block in self._read():
             check_samples(block, self.name, self.channels, self.sample_rate, self.start + seen / self.sample_rate)
@@ -130,7 +132,7 @@ TWO_FILES = "two recorders: give both mono recordings together"
 
 
 def check_channels(name: str, count: int, channels: Sequence[int], mono: str = TWO_FILES) -> list[int]:
-    """The numbers of channels that can be picked out of so many.
+    """The chosen channels, checked against how many there are.
 
     Args:
         mono: what to do if there is one channel only.
@@ -185,7 +187,7 @@ def _is_file(source: Any) -> bool:
 
 
 def read_array(array: Any) -> npt.NDArray[Any]:
-    """What `numpy.asarray` makes of it, or of a tensor."""
+    """An array, a list or a tensor as a NumPy array."""
     values = as_numpy(array)
     try:
         return np.asarray(values)

@@ -46,7 +46,7 @@ class Task:
 
 
 class Share(NamedTuple):
-    """How far a recording is."""
+    """Progress of a recording."""
 
     done: float
     """From 0 to 1."""
@@ -69,7 +69,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Work:
-    """What is done with every recording."""
+    """Options that apply to every recording."""
 
     estimator: Mapping[str, Any]
     """Arguments of `DelayEstimator`."""
@@ -103,7 +103,7 @@ def tasks(inputs: Sequence[tuple[Path, Path]], folder: Path, format: str) -> lis
 
 
 def ignore_progress(task: Task, share: Share) -> None:
-    """Hears how far tasks are."""
+    """The callback for those who do not follow the progress."""
 
 
 def run(

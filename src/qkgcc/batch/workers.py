@@ -1,7 +1,7 @@
-"""Processes that share many tasks and stop when they are told to.
+"""Worker processes that share many tasks and stop on request.
 
-Each worker has one task at a time and a pipe of its own: when one dies, it is known what it had in hand, and nothing
-waits in a queue that would be done after an interrupt.
+Each worker has one task at a time and a pipe of its own. So when one dies, its task is known; and no queue holds tasks
+that would still be done after an interrupt.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class _Worker:
     process: Any
     begun: bool = False
     task: Any = None
-    """What it has in hand."""
+    """The task that it is working on."""
 
 
 @dataclass(frozen=True)
 class _Progress:
-    """From a worker: how far it is with what it has in hand."""
+    """Message of a worker: how far it is with its task."""
 
     what: Any
 
@@ -51,15 +51,15 @@ def share_tasks(
     stop: StopRequest,
     progress: Callable[[T, Any], object],
 ) -> Iterator[tuple[T, R | None]]:
-    """Tasks with what became of them, as they are done; None where the worker died.
+    """Pairs of a task and its result, as they are completed; the result is None where the worker died.
 
-    After a request to stop nothing is begun, and what is in hand is given up unless it is as good as done. Leaving the
+    After a request to stop no task is begun, and running ones are given up unless they are nearly complete. Leaving the
     iteration early stops the workers, too.
 
     Args:
-        begin: called in each worker with the arguments; it gives the function that does a task. What that one must not
-            leave half done happens outside `StopRequest.at_once`. It may tell how far it is, by its last argument.
-        progress: called here with a task and what its worker tells.
+        begin: called in each worker with the arguments; returns the function that does a task. What that function must
+            not leave half done happens outside `StopRequest.at_once`. It reports its progress by its last argument.
+        progress: called in this process with a task and what its worker reports.
     """
     waiting = deque(tasks)
     workers: dict[Any, _Worker] = {}
@@ -115,12 +115,12 @@ def share_tasks(
 
 
 def _ready(workers: dict[Any, _Worker], seconds: float) -> list[Any]:
-    """The pipes of those that have sent something or have died, when there are some."""
+    """The pipes of workers that have sent something or have died; waits for one."""
     return connection.wait(list(workers), seconds)
 
 
 def _received(pipe: Any) -> tuple[Any, bool]:
-    """What a worker has sent, and whether it is alive."""
+    """The message of a worker, and whether it is alive."""
     try:
         return pipe.recv(), True
     except (EOFError, OSError):
@@ -139,7 +139,7 @@ def _start(begin: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, 
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """For processes that begin in it: Ctrl-C goes to all, but the first process decides."""
+    """Processes started in this context ignore Ctrl-C, which goes to all of them: the first process decides."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -152,7 +152,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def _serve(pipe: Any, begin: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """A worker's life."""
+    """What a worker process runs: it does the tasks that it receives until the pipe is closed."""
     stop = StopRequest()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, stop.ask)

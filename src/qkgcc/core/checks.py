@@ -1,7 +1,7 @@
-"""Arguments of the Python interface: what cannot be used is an `InputError` of one sentence.
+"""Checks of arguments: each raises an `InputError` of one sentence or returns the value as plain Python.
 
-Each check returns the value as plain Python: a number of NumPy, or an array or tensor of one number, is as good. The
-sentences name arguments as both the interface and the command line call them.
+Numbers of NumPy, and arrays and tensors of one number, are accepted too. The sentences name arguments as both the
+Python interface and the command line call them.
 """
 
 import itertools
@@ -41,7 +41,7 @@ def short_repr(value: Any) -> str:
 
 
 def unwrap_scalar(value: Any) -> Any:
-    """The number in an array or a tensor of no dimensions, as Python has it; anything else as it is."""
+    """The number in an array or tensor without dimensions, as a Python number; anything else unchanged."""
     return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
 
 
@@ -69,10 +69,10 @@ def _range(low: float, high: float) -> str:
 
 
 def check_count(what: str, value: Any, low: int = 1, high: int | None = None, or_else: str = "") -> int:
-    """A whole number from `low` on.
+    """A whole number from `low` to `high`.
 
     Args:
-        or_else: what would be as good.
+        or_else: the alternative, for the message.
     """
     number = unwrap_scalar(value)
     if isinstance(number, bool) or not isinstance(number, int) or number < low or not (high is None or number <= high):
@@ -107,10 +107,10 @@ def check_name(what: str, value: Any, expected: str) -> str:
 
 
 def check_indices(what: str, value: Any, names: str) -> tuple[int, ...]:
-    """Whole numbers from 0 on.
+    """A sequence of whole numbers, as a tuple.
 
     Args:
-        names: an example.
+        names: an example, for the message.
     """
     try:
         none = isinstance(value, (str, bytes, dict, set))
@@ -138,7 +138,7 @@ def check_pair(pair: Sequence[int]) -> tuple[int, int]:
 
 
 def check_pairs(pairs: Any) -> list[tuple[int, int]]:
-    """Several of them."""
+    """Several pairs of channels or microphones."""
     listed = pairs.tolist() if hasattr(pairs, "tolist") else pairs
     if isinstance(listed, (str, bytes)) or not hasattr(listed, "__iter__"):
         raise InputError(f"pairs is {short_repr(pairs)}; expected pairs of channels, such as [(0, 1), (0, 2)]")
@@ -215,9 +215,9 @@ def _is_tensor(value: Any) -> bool:
 
 
 def as_numpy(values: Any) -> Any:
-    """What NumPy can read: a torch tensor without its gradient, in memory, and as 32-bit floats where it has fewer.
+    """A torch tensor, or a list of them, as NumPy can read it: detached, in memory, with at least 32 bits.
 
-    Lists of tensors are as good. Arrays with masked numbers are refused: `numpy.asarray` would unmask them.
+    Anything else is returned unchanged. Masked arrays are rejected: `numpy.asarray` would unmask them.
     """
     if isinstance(values, (list, tuple)) and any(_is_tensor(one) or np.ma.isMaskedArray(one) for one in values):
         return [as_numpy(one) for one in values]

@@ -1,4 +1,4 @@
-"""The two errors that are written for the person who reads them."""
+"""Errors whose messages are written for the user."""
 
 import re
 
@@ -17,7 +17,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def escape(text: str) -> str:
-    r"""Control characters as Python writes them: a terminal would obey them, and a line would end early.
+    r"""The text with control characters escaped: a terminal would obey them, and a line would end early.
 
     >>> print(escape("\x1b[31mred\n.wav"))
     \x1b[31mred\n.wav

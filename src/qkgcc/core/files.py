@@ -1,7 +1,7 @@
-"""Names that can be shown, and writing whole files or none.
+"""File names for messages, checks of paths, and writing a file as a whole or not at all.
 
-What is being written has a temporary name in the same folder, and a lock that ends with its process. So the next
-process that writes into the folder knows the temporary files of one that was killed, and removes them.
+A file is written under a temporary name in the same folder, locked by its process. A lock ends with its process, so the
+next process that writes into the folder recognises and removes the temporary files of one that was killed.
 """
 
 import errno
@@ -30,7 +30,7 @@ _cleaned: set[Path] = set()  # folders in which this process has looked for what
 
 
 def display_name(path: str | Path) -> str:
-    """A file's name for messages and tables: bytes that are no letters and control characters are numbers.
+    """A file's name for messages and tables: undecodable bytes and control characters are escaped.
 
     >>> display_name("talk-" + b"\\xff".decode(errors="surrogateescape"))
     'talk-\\\\xff'
@@ -48,17 +48,17 @@ def is_file(path: str | Path) -> bool:
 
 
 def is_folder(path: str | Path) -> bool:
-    """Likewise, of a folder."""
+    """Whether a folder is there, however long its name is."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
 def exists(path: str | Path) -> bool:
-    """Likewise, of anything."""
+    """Whether anything is there, however long its name is."""
     return os.path.exists(path)  # noqa: PTH110
 
 
 def broken_link(path: str | Path) -> str | None:
-    """What is wrong with a link that leads to nothing; None for all else."""
+    """What is wrong with a dangling link; None for any other path."""
     if exists(path) or not os.path.islink(path):  # noqa: PTH114
         return None
     try:
@@ -70,7 +70,7 @@ def broken_link(path: str | Path) -> str | None:
 
 
 def make_folder(folder: Path) -> None:
-    """With those that it lies in; nothing, if it is there."""
+    """Make a folder and its parents, unless it is there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -79,7 +79,7 @@ def make_folder(folder: Path) -> None:
 
 
 def check_file(path: Path) -> None:
-    """An `InputError` for what is no file that can be read again and again."""
+    """Raise an `InputError` unless the path is a regular file, which can be read again and again."""
     if is_file(path):
         return
     name = display_name(path)
@@ -91,7 +91,7 @@ def check_file(path: Path) -> None:
 
 
 def check_writable(folder: Path) -> float:
-    """Make a file in a folder and drop it, and give the time there: rights alone do not say whether it can be done."""
+    """Write a probe file into a folder, remove it, and return its time: permissions alone do not tell."""
     try:
         with _temporary_file(folder) as probe:
             return probe.stat().st_mtime
@@ -122,14 +122,14 @@ def write_whole(path: str | Path, write: Callable[[Path], object]) -> Path:
 
 @contextmanager
 def temporary_folder(folder: Path) -> Iterator[Path]:
-    """A new folder within a folder, which is removed at the end."""
+    """A new folder within a folder, removed at the end."""
     with _temporary(folder, lambda: tempfile.mkdtemp(prefix=_TEMPORARY, dir=folder)) as made:
         yield made
 
 
 @contextmanager
 def _temporary_file(folder: Path, suffix: str = "") -> Iterator[Path]:
-    """A new, empty file in a folder, which is removed at the end, unless it was renamed."""
+    """A new, empty file in a folder, removed at the end unless it was renamed."""
 
     def make() -> str:
         # A name of its own: one made of the target's would be longer than that, and perhaps than a name may be.

@@ -40,7 +40,7 @@ _SAME_REQUEST_SECONDS = 0.5  # `timeout` sends its signal twice, once to the pro
 
 
 class StopRequest:
-    """Whether somebody has asked to stop. Long work looks between two of its steps."""
+    """Called, it says whether somebody has asked to stop. Long work calls it between two of its steps."""
 
     def __init__(self) -> None:
         self._asked: float | None = None
@@ -76,9 +76,9 @@ class StopRequest:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Within it the first Ctrl-C or SIGTERM only asks to stop, and the function that is given tells so.
+    """Within the context, the first Ctrl-C or SIGTERM only asks to stop: the `StopRequest` then says so.
 
-    Long work looks between two of its steps, and stops with everything in order. A second Ctrl-C interrupts at once.
+    Long work checks it between two steps, and stops with everything in order. A second Ctrl-C interrupts at once.
     """
     stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():

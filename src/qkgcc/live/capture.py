@@ -26,9 +26,9 @@ from qkgcc.core.errors import InputError, MissingExtraError, quantity
 from qkgcc.core.types import Floats32
 
 BLOCK_SECONDS = 0.01
-"""Seconds: what an answer waits for at most, after the last sample that it needs."""
+"""Length of a block: an answer waits at most this long after the last sample that it needs."""
 MAX_WAITING_SECONDS = 5.0
-"""Seconds that wait in an inbox, at most."""
+"""Seconds of sound that an inbox holds."""
 GONE_SECONDS = 3.0
 """Seconds without a block after which a sound card is taken to be gone."""
 
@@ -37,9 +37,9 @@ class Block(NamedTuple):
     samples: Floats32
     """(channels, n)"""
     at: float
-    """When its last sample was heard, by `time.monotonic()`."""
+    """When its last sample was recorded, by `time.monotonic()`."""
     lost: int
-    """Samples before it that are lost."""
+    """Samples that were lost before it."""
 
 
 class Inbox:
@@ -59,9 +59,7 @@ class Inbox:
         """Times that the sound card had lost samples; it does not say how many."""
 
     def put(self, samples: Floats32, at: float, *, wait: bool = False) -> None:
-        """Args:
-        wait: for room, if there is none. Otherwise the block is lost.
-        """
+        """Add a block. Where there is no room, wait for it if `wait`, otherwise lose the block."""
         with self._changed:
             if wait:
                 self._changed.wait_for(lambda: self._ended or len(self._blocks) < self._room)
@@ -76,13 +74,13 @@ class Inbox:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """No more will come. What waits can still be taken."""
+        """Accept no more blocks. Those that wait can still be taken."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def take(self, timeout: float) -> list[Block] | None:
-        """All that wait, or the first that comes within `timeout` seconds; None when there will be no more."""
+        """All waiting blocks, or the first that comes within `timeout` seconds; None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._blocks or self._ended, timeout)
             taken = list(self._blocks)
@@ -100,7 +98,7 @@ class Source:
         """Samples."""
         self.inbox = Inbox(round(MAX_WAITING_SECONDS / block))
         self.fault: InputError | None = None
-        """Why it ended, if not as it should."""
+        """Why it ended too early, if it did."""
 
     @property
     def live(self) -> bool:
@@ -112,7 +110,7 @@ class Source:
         return self.inbox.full + self.inbox.overflows
 
     def take(self, timeout: float) -> list[Block] | None:
-        """All blocks that wait, or the first that comes within `timeout` seconds; None at the end."""
+        """All waiting blocks, or the first that comes within `timeout` seconds; None at the end."""
         return self.inbox.take(timeout)
 
     def __enter__(self) -> Self:
@@ -173,7 +171,7 @@ class SoundCard(Source):
                 channels=self.channels,
                 dtype="float32",
                 latency="low",
-                callback=self._heard,
+                callback=self._receive,
                 finished_callback=self.inbox.end,
             )
             self._last = time.monotonic()
@@ -203,8 +201,8 @@ class SoundCard(Source):
             for end in (stream.abort, stream.close):  # `stop` would wait for a device that may be gone
                 end(ignore_errors=True)
 
-    def _heard(self, indata: Any, frames: int, times: Any, status: Any) -> None:
-        """PortAudio's callback: copies, and nothing else that could take its time."""
+    def _receive(self, indata: Any, frames: int, times: Any, status: Any) -> None:
+        """PortAudio's callback: it only copies, since it must not take long."""
         if status.input_overflow:
             self.inbox.overflows += 1
         # Some drivers do not say when the first sample came, or say nonsense.
@@ -247,10 +245,10 @@ NO_CARD = (
 
 
 class Replay(Source):
-    """A recording as if it were heard now: in blocks, each when its last sample is due.
+    """A recording played back as if it were live: in blocks, each when its last sample is due.
 
     Args:
-        speed: times as fast; 0: as fast as it is taken, and nothing is lost.
+        speed: 1 is real time; 0 is as fast as blocks are taken, and none is lost.
         block: seconds.
     """
 
@@ -300,7 +298,7 @@ class Replay(Source):
 
 
 class Device(NamedTuple):
-    """A sound card that can be listened to."""
+    """An input device."""
 
     number: int
     name: str
@@ -310,7 +308,7 @@ class Device(NamedTuple):
 
 
 def devices() -> list[Device]:
-    """All inputs that PortAudio knows."""
+    """All input devices that PortAudio knows."""
     library = portaudio()
     found = _inputs(library)
     if not found:

@@ -1,7 +1,7 @@
-"""A recording of what is heard, that is a valid file at every moment: after a fault, a full disk, a lost battery.
+"""A recording of live sound that is a valid file at every moment: after a fault, a full disk, a power failure.
 
-WAV is written here, and not by libsndfile, which writes its length only when it is closed. The header says it anew
-every second. Beyond 4 GiB it becomes RF64 (EBU Tech 3306), for whose longer numbers there is room from the beginning.
+WAV is not written by libsndfile, which writes the length only when the file is closed: here the header is updated every
+second. Beyond 4 GiB the file becomes RF64 (EBU Tech 3306), for whose longer numbers the header has room.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Recorder:
         self.path = Path(path)
         self.sample_rate = sample_rate
         self.samples = 0
-        """Written until now."""
+        """Written so far."""
         self.fault: str | None = None
         kind = self.path.suffix.lower()
         if kind not in SUFFIXES:
@@ -85,13 +85,13 @@ class Recorder:
 
 
 class WavFile:
-    """WAV of 32-bit floats. What cannot be written is an OSError, of which libsndfile says nothing."""
+    """WAV of 32-bit floats. Write errors raise an OSError with its reason, which libsndfile does not tell."""
 
     def __init__(self, path: Path, sample_rate: int, channels: int) -> None:
         self._rate, self._channels = sample_rate, channels
-        self._bytes, self._said = 0, 0
+        self._bytes, self._in_header = 0, 0
         self._file = path.open("wb", buffering=0)
-        self._say()
+        self._update_header()
 
     def write(self, block: Floats32) -> None:
         data = np.ascontiguousarray(block.T, "<f4").tobytes()
@@ -99,18 +99,18 @@ class WavFile:
         while done < len(data):  # a disk that is nearly full takes a part, and then refuses
             done += self._file.write(data[done:])
         self._bytes += len(data)
-        if self._bytes - self._said >= 4 * self._channels * self._rate:
-            self._say()
+        if self._bytes - self._in_header >= 4 * self._channels * self._rate:
+            self._update_header()
 
     def close(self) -> None:
         try:
             self._file.truncate(_HEADER_BYTES + self._bytes)  # without the part of a block that a full disk took
-            self._say()
+            self._update_header()
         finally:
             self._file.close()
 
-    def _say(self) -> None:
-        """The header of what is written."""
+    def _update_header(self) -> None:
+        """Write the header for the samples written so far."""
         whole, frame = self._bytes + _HEADER_BYTES - 8, 4 * self._channels
         long = whole > _MAX_WAV_BYTES
         sizes = struct.pack("<QQQI", whole, self._bytes, self._bytes // frame, 0)
@@ -126,13 +126,13 @@ class WavFile:
         self._file.seek(0)
         self._file.write(head)
         self._file.seek(0, os.SEEK_END)
-        self._said = self._bytes
+        self._in_header = self._bytes
 
 
 class _Flac:
-    """By libsndfile, which writes the length only when it is closed: until then it is set four times a second.
+    """FLAC by libsndfile, which writes the length only at the end: until then it is updated here, 4 times a second.
 
-    After a fault, what was written of the last frame is cut off.
+    After a fault, the incomplete last frame is cut off.
     """
 
     def __init__(self, path: Path, sample_rate: int, channels: int) -> None:
@@ -141,7 +141,7 @@ class _Flac:
         path.open("wb").close()  # whose reason says more than libsndfile's
         self._path, self._rate = path, sample_rate
         self._file: Any = soundfile.SoundFile(str(path), "w", sample_rate, channels, subtype="PCM_24", format="FLAC")
-        self._samples, self._bytes, self._said, self._failed = 0, 0, 0, False
+        self._samples, self._bytes, self._in_header, self._failed = 0, 0, 0, False
 
     def write(self, block: Floats32) -> None:
         self._failed = True
@@ -150,30 +150,30 @@ class _Flac:
         self._failed = False
         self._samples += block.shape[1]
         self._bytes = self._path.stat().st_size
-        if self._samples - self._said >= self._rate // 4:
-            self._say()
+        if self._samples - self._in_header >= self._rate // 4:
+            self._update_header()
 
     def close(self) -> None:
         try:
             self._file.close()
         finally:
             if self._failed:
-                self._mend()
+                self._truncate()
 
-    def _mend(self) -> None:
+    def _truncate(self) -> None:
         os.truncate(self._path, self._bytes)
-        self._say()
+        self._update_header()
 
-    def _say(self) -> None:
-        """The header of the whole frames that are written."""
+    def _update_header(self) -> None:
+        """Write the header for the complete frames written so far."""
         with self._path.open("r+b") as file:
             head = file.read(42)  # STREAMINFO, behind 8 bytes: the length has 36 bits, and a checksum follows
             size = int.from_bytes(head[8:10])
             whole = max(0, self._samples - 1) // size * size  # a frame is written when the sample behind it has come
-            told = int.from_bytes(head[18:26]) >> 36 << 36 | whole
+            streaminfo = int.from_bytes(head[18:26]) >> 36 << 36 | whole
             file.seek(18)
-            file.write(told.to_bytes(8) + bytes(16))
-        self._said = self._samples
+            file.write(streaminfo.to_bytes(8) + bytes(16))
+        self._in_header = self._samples
 
 
 def _reason(error: Exception) -> str:

@@ -1,6 +1,6 @@
-"""Listening: blocks from a `capture.Source` to a recording and to whatever answers, with an eye on the clock.
+"""Listening: blocks go from a `capture.Source` to a recording and to an analysis, which must keep up with them.
 
-    blocks -> `Recorder` (all of them) -> `Analysis` (as long as it keeps up) -> shown
+    blocks -> `Recorder` (all of them) -> `Analysis` (as long as it keeps up) -> display
 
 An analysis that falls behind would answer later and later. When `MAX_BEHIND_SECONDS` wait, all that is silence to it,
 and counted as overruns; the recording has it. (All: single blocks left out here and there would spoil every frame.)
@@ -24,14 +24,14 @@ from qkgcc.live.recorder import Recorder
 MAX_BEHIND_SECONDS = 0.5
 """Seconds of sound that may wait for an analysis before they are left out."""
 METER_SECONDS = 0.1
-"""Seconds that a level is about."""
+"""Length of sound over which levels are measured."""
 
 _TICK_SECONDS = 0.05  # without a block, after which a view is drawn anyway, and a request to stop is seen
 _SILENCE_SECONDS = 1.0  # that are made at once
 
 
 class Answer(Protocol):
-    """Frames that were answered."""
+    """What an analysis returns: the estimates of some frames."""
 
     @property
     def times(self) -> Floats:
@@ -47,30 +47,30 @@ class Analysis(Protocol[A_co]):
 
     @property
     def frame(self) -> float:
-        """Seconds of a frame."""
+        """Length of a frame in seconds."""
 
     @property
     def latency(self) -> float:
-        """Seconds after the last sample of a frame until it is answered, at most, without those of a block."""
+        """Seconds from the last sample of a frame to its estimate, at most, without the length of a block."""
 
     @property
     def notices(self) -> Mapping[str, str]:
-        """What is to be said by now, a sentence for each thing that it is about; each is said once."""
+        """Warnings until now: a sentence for each topic, of which each is shown once."""
 
     def push(self, block: Floats32) -> A_co:
-        """The frames that are complete with this block, perhaps none. Shape: (picked channels, n)"""
+        """The estimates of the frames that this block completes, perhaps none. Shape: (picked channels, n)"""
 
     def flush(self) -> A_co:
-        """The rest, at the end."""
+        """The estimates of the remaining frames, at the end."""
 
 
 class Session(Generic[A]):
-    """One time of listening, and what there is to say of it at any moment.
+    """One run of listening, and its state at any moment.
 
     Args:
-        channels: of the source, those that the analysis hears.
-        record: where all channels of the source are recorded.
-        seconds: of sound after which it ends; by default when the source does, or somebody stops it.
+        channels: channels of the source that go to the analysis.
+        record: file to which all channels of the source are recorded.
+        seconds: length of sound after which it ends; by default it ends with the source, or when it is stopped.
     """
 
     def __init__(
@@ -88,14 +88,14 @@ class Session(Generic[A]):
         self.channels = list(channels)
         self._last = None if seconds is None else round(seconds * source.sample_rate)
         self.samples = 0
-        """Heard until now, with those that were lost."""
+        """Samples until now, with those that were lost."""
         self.frames = 0
         self.behind = 0
-        """Blocks that the analysis did not get, because it was too slow."""
+        """Blocks that were left out because the analysis was too slow."""
         self.broken = 0
-        """Blocks of what are no samples, such as NaN; the analysis hears silence."""
+        """Blocks with NaN or impossible values, which are silence to the analysis."""
         self.latencies: collections.deque[float] = collections.deque(maxlen=1000)
-        """Seconds from the last sample of a frame until it was shown, of the last ones."""
+        """Seconds from the last sample of a frame until it was displayed, of the latest frames."""
         recent = max(1, round(METER_SECONDS * source.sample_rate / source.block))
         self._power: collections.deque[Floats] = collections.deque(maxlen=recent)
         self._work: collections.deque[tuple[float, float]] = collections.deque(maxlen=200)
@@ -106,22 +106,22 @@ class Session(Generic[A]):
 
     @property
     def seconds(self) -> float:
-        """Heard until now."""
+        """Length of sound until now."""
         return self.samples / self.source.sample_rate
 
     @property
     def overruns(self) -> int:
-        """Blocks that were lost: by the sound card, on the way, or to an analysis that was too slow."""
+        """Lost blocks: by the sound card, on the way, or because the analysis was too slow."""
         return self.source.overruns + self.behind
 
     @property
     def levels(self) -> Floats:
-        """RMS of the channels that are heard, just now (full scale = 1). Shape: (channels,)"""
+        """Current RMS of the analysed channels (full scale = 1). Shape: (channels,)"""
         return np.sqrt(np.mean(self._power, axis=0)) if self._power else np.zeros(len(self.channels))
 
     @property
     def load(self) -> float:
-        """Time that the analysis takes of the last two seconds or so, as a share: at 1 it can just keep up."""
+        """Share of the time that the analysis takes, over about two seconds: at 1 it can just keep up."""
         heard = sum(seconds for seconds, _ in self._work)
         return sum(busy for _, busy in self._work) / heard if heard else 0.0
 
@@ -137,12 +137,12 @@ class Session(Generic[A]):
         tick: Callable[[], object],
         say: Callable[[str], object],
     ) -> None:
-        """Listen until the source ends, its `seconds` are over, or `stop()`. What was heard by then is answered.
+        """Listen until the source ends, its `seconds` are over, or `stop()`; all sound until then is analysed.
 
         Args:
-            show: called with the answer for each block that completed frames.
+            show: called with the estimates for each block that completed frames.
             tick: called many times a second, whatever happens; it may draw.
-            say: called with a sentence when something goes wrong that does not end it, once each.
+            say: called once with each warning.
         """
         try:
             with self.source:
@@ -162,7 +162,7 @@ class Session(Generic[A]):
                 self.recorder.close()
 
     def mark_displayed(self) -> None:
-        """The newest frames are in front of whoever waits for them."""
+        """Call this when the newest frames have been displayed: it measures the latency."""
         if self.source.live:
             now = time.monotonic()
             self.latencies.extend(now - heard for heard in self._newest)
@@ -190,7 +190,7 @@ class Session(Generic[A]):
                 say(sentence)
 
     def _take(self) -> bool:
-        """Whether there is more to come, or to answer. All that has come is recorded at once."""
+        """Take and record all blocks that have come. Returns whether there is more to come or to analyse."""
         if self._waiting and not self.source.live:
             return True  # nothing is lost there: one after the other
         blocks = [] if self.samples == self._last else self.source.take(0 if self._waiting else _TICK_SECONDS)
@@ -216,7 +216,7 @@ class Session(Generic[A]):
         self._waiting.append(_Waiting(picked, at, self.seconds))
 
     def _answer_next(self, show: Callable[[A], object]) -> None:
-        """The oldest that waits."""
+        """Analyse the oldest waiting block."""
         if not self._waiting:
             return
         if self.source.live and self.seconds - self._waiting[0].end > MAX_BEHIND_SECONDS * self.source.speed:
@@ -243,14 +243,14 @@ class Session(Generic[A]):
 
 
 class _Waiting(NamedTuple):
-    """A block that is heard and not answered yet."""
+    """A block that is not analysed yet."""
 
     samples: Floats32
     """(picked channels, n)"""
     at: float | None
     """See `Block`; None: it was lost."""
     end: float
-    """Seconds heard with it."""
+    """Seconds of sound up to its end."""
 
 
 def _pieces(count: int, largest: int) -> Iterator[int]:
