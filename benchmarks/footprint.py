@@ -83,12 +83,12 @@ def recording(path: Path, minutes: int) -> None:
 
 
 def peak_memory(minutes: int, *options: str, ending: str = "csv") -> float:
-    """MB that `qkgcc estimate --out` has in memory at most for a recording, without a spacing: all 193 delays."""
+    """MB that `qkgcc batch` has in memory at most for a recording, without a spacing: all 193 delays."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "recording.wav"
         recording(path, minutes)
         general = ["--out", str(Path(folder) / "out"), "--hop", str(HOP / RATE), "--threads", "1", "--format", ending]
-        said = alone("-c", _ESTIMATE, "estimate", str(path), *general, *options)
+        said = alone("-c", _ESTIMATE, "batch", str(path), *general, *options)
         text = (Path(folder) / "out" / f"recording.wav.{ending}").read_text()
         frames = len(text.splitlines()) - 1 if ending == "csv" else len(json.loads(text)["times"])
     assert frames == (60 * minutes * RATE - 2048) // HOP + 1
@@ -182,7 +182,7 @@ def write_table(found: Footprint, here: dict[str, str] | None = None) -> None:
     """
     notes = [
         f"`general`, one thread. Start: median of {STARTS} processes, from their start to their end. Memory: the most "
-        "that `qkgcc estimate hour.wav --out FOLDER` has resident, from the file to the CSV or JSON, without a spacing "
+        "that `qkgcc batch hour.wav --out FOLDER` has resident, from the file to the CSV or JSON, without a spacing "
         "(193 delays). Download: sizes of wheels as pip fetches them for this machine. `python -m benchmarks.runtime` "
         "measures all this in its run, and writes this table, too."
     ]

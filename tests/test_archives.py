@@ -21,11 +21,11 @@ import soundfile
 from qkgcc import DelayEstimator, InputError
 from qkgcc.audio.recording import Recording
 from qkgcc.batch.archives import Share, Task, Work, run, tasks
-from qkgcc.cli.pace import Pace
+from qkgcc.cli.tables import Pace
 from qkgcc.delay.result import delays_csv
 from signals import delayed_noise
 
-COMMAND = [sys.executable, "-c", "from qkgcc.cli import main; main()", "estimate"]
+COMMAND = [sys.executable, "-c", "from qkgcc.cli import main; main()"]
 
 
 @pytest.fixture
@@ -38,14 +38,18 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def estimate(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+def qkgcc(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def batch(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return qkgcc("batch", *arguments)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_output_for_each_recording(folder: Path, jobs: int) -> None:
     out = folder / "new" / "out"
-    done = estimate(folder / "in", "--out", out, "--jobs", jobs, "--spacing", 0.2, "--method", "phat")
+    done = batch(folder / "in", "--out", out, "--jobs", jobs, "--spacing", 0.2, "--method", "phat")
     assert done.returncode == 1
     assert "error: " in done.stderr
     assert "c.wav" in done.stderr
@@ -62,29 +66,29 @@ def test_an_output_for_each_recording(folder: Path, jobs: int) -> None:
 def test_a_second_run_does_the_rest(folder: Path) -> None:
     out = folder / "out"
     (folder / "in" / "c.wav").unlink()
-    assert estimate(folder / "in" / "may", "--out", out, "--format", "json", "--no-curve").returncode == 0
+    assert batch(folder / "in" / "may", "--out", out, "--format", "json", "--no-curve").returncode == 0
     records = [json.loads(line) for line in (out / "a.wav.json").read_text().splitlines()]
     assert [record["channels"] for record in records] == [[0, 1]]
     (out / "a.wav.json").write_text("as it was")
-    done = estimate(folder / "in" / "may", "--out", out, "--format", "json", "--skip-existing")
+    done = batch(folder / "in" / "may", "--out", out, "--format", "json", "--skip-existing")
     assert (done.returncode, (out / "a.wav.json").read_text()) == (0, "as it was")
     assert "0 of 2 recordings done" in done.stderr
-    assert "2 were there already" in done.stderr
+    assert "2 skipped, their outputs exist" in done.stderr
     (out / "b.wav.json").unlink()
-    done = estimate(folder / "in" / "may", "--out", out, "--format", "json", "--skip-existing")
+    done = batch(folder / "in" / "may", "--out", out, "--format", "json", "--skip-existing")
     assert "1 of 2 recordings done" in done.stderr
     assert (out / "b.wav.json").exists()
-    refused = estimate(folder / "in" / "may", "--out", out, "--format", "json")
+    refused = batch(folder / "in" / "may", "--out", out, "--format", "json")
     assert refused.returncode == 2
-    assert "a.wav.json is there already, and qkgcc did not make it" in " ".join(refused.stderr.split())
-    assert estimate(folder / "in" / "may", "--out", out, "--format", "json", "--overwrite").returncode == 0
+    assert "a.wav.json exists already, and qkgcc did not make it" in " ".join(refused.stderr.split())
+    assert batch(folder / "in" / "may", "--out", out, "--format", "json", "--overwrite").returncode == 0
     assert (out / "a.wav.json").read_text() != "as it was"
 
 
 def test_a_recording_may_have_a_long_name(tmp_path: Path) -> None:
     name = 240 * "n" + ".wav"
     soundfile.write(tmp_path / name, 0.1 * delayed_noise(1.0, 16000)[0].T, 16000)
-    done = estimate(tmp_path / name, "--out", tmp_path / "out", "--method", "phat")
+    done = batch(tmp_path / name, "--out", tmp_path / "out", "--method", "phat")
     assert done.returncode == 0, done.stderr
     assert [path.name for path in (tmp_path / "out").glob("*.csv")] == [f"{name}.csv"]
 
@@ -94,12 +98,12 @@ class TestOutputsThatDoNotHoldAreMadeAgain:
     def again(self, folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         """Two recordings are done; this does them again but for outputs that hold."""
         arguments = folder / "in" / "may", "--out", folder / "out", "--method", "phat"
-        assert estimate(*arguments).returncode == 0
-        return lambda *options: estimate(*arguments, "--skip-existing", *options)
+        assert batch(*arguments).returncode == 0
+        return lambda *options: batch(*arguments, "--skip-existing", *options)
 
     def test_empty_and_older_ones(self, again: Callable[..., subprocess.CompletedProcess[str]], folder: Path) -> None:
         first, second = (folder / "out" / name for name in ("a.wav.csv", "b.wav.csv"))
-        assert "2 were there already" in again().stderr
+        assert "2 skipped, their outputs exist" in again().stderr
         first.write_text("")
         assert "1 of 2 recordings done" in again().stderr
         assert first.read_text() == delays_csv([DelayEstimator("phat")(folder / "in" / "may" / "a.wav")])
@@ -132,9 +136,9 @@ class TestOutputsThatDoNotHoldAreMadeAgain:
         old = folder / "out" / "b.wav.csv"
         before = old.read_text()
         new = "--out", folder / "out", "--method", "scot"
-        assert estimate(folder / "in" / "may" / "a.wav", *new).returncode == 0  # and b not, as after an interrupt
+        assert batch(folder / "in" / "may" / "a.wav", *new).returncode == 0  # and b not, as after an interrupt
         assert old.read_text() == before
-        done = estimate(folder / "in" / "may", *new, "--skip-existing")
+        done = batch(folder / "in" / "may", *new, "--skip-existing")
         assert "1 of 2 recordings done" in done.stderr
         assert old.read_text() != before
 
@@ -144,21 +148,21 @@ class TestOutputsThatDoNotHoldAreMadeAgain:
         (folder / "out" / ".qkgcc-csv").unlink()
         done = again("--method", "scot")
         assert "does not say with what options its outputs were made" in done.stderr
-        assert "2 were there already" in done.stderr
+        assert "2 skipped, their outputs exist" in done.stderr
         assert "warning" not in again("--method", "scot").stderr
 
     def test_options_that_cannot_be_are_not_remembered(
         self, again: Callable[..., subprocess.CompletedProcess[str]], folder: Path
     ) -> None:
-        assert estimate(folder / "in" / "may", "--out", folder / "out", "--method", "phatt").returncode == 2
-        assert "2 were there already" in again().stderr
+        assert batch(folder / "in" / "may", "--out", folder / "out", "--method", "phatt").returncode == 2
+        assert "2 skipped, their outputs exist" in again().stderr
 
 
 def test_a_folder_that_cannot_be_written_to_is_said_before_the_work(folder: Path) -> None:
     for out in (Path("/proc/sys"), Path("/sys/kernel")):
         if not out.is_dir():
             pytest.skip("no such folder here")
-        done = estimate(folder / "in", "--out", out, "--method", "phat")
+        done = batch(folder / "in", "--out", out, "--method", "phat")
         assert done.returncode == 2
         assert f"cannot write into the folder {out}: " in done.stderr
         assert done.stderr.count("\n") == 1
@@ -169,12 +173,12 @@ def test_json_of_all_pairs_is_an_object_a_line_without_curves_unless_they_are_as
     soundfile.write(folder / "three.wav", np.stack([*both[0], both[1, 0]], axis=1), 16000)
     for options, curve in (((), False), (("--curve",), True)):
         arguments = folder / "three.wav", "--method", "phat", "--pairs", "all", "--format", "json"
-        assert estimate(*arguments, "--out", folder / "out", *options).returncode == 0
+        assert batch(*arguments, "--out", folder / "out", *options).returncode == 0
         estimator = DelayEstimator("phat")
         expected = [estimator(folder / "three.wav", channels=pair) for pair in ((0, 1), (0, 2), (1, 2))]
         lines = [answer.to_json(curve=curve) + "\n" for answer in expected]
         assert (folder / "out" / "three.wav.json").read_text() == "".join(lines)
-        assert estimate(*arguments).stdout == "".join(answer.to_json() + "\n" for answer in expected)
+        assert qkgcc("estimate", *arguments).stdout == "".join(answer.to_json() + "\n" for answer in expected)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -198,14 +202,14 @@ def three_pairs(recording: Recording) -> list[tuple[int, int]]:
 
 def test_the_pace_is_of_recordings_and_of_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 10.0, 10.0, 10.0])
-    monkeypatch.setattr("qkgcc.cli.pace.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("qkgcc.cli.tables.time.monotonic", lambda: next(clock))
     pace = Pace()
-    pace.done("a", 100.0, 1)
-    pace.proceeds("b", 20.0, 1)
+    pace.finish("a", 100.0, 1)
+    pace.update("b", 20.0, 1)
     assert str(pace) == "12 x real time"
-    pace.proceeds("b", 50.0, 1)  # so far, not that much more
+    pace.update("b", 50.0, 1)  # so far, not that much more
     assert str(pace) == "15 x real time"
-    pace.done("b", 60.0, 3)
+    pace.finish("b", 60.0, 3)
     assert str(pace) == "16 x real time, 28 x for one pair"
 
 
@@ -226,7 +230,16 @@ def many(folder: Path) -> Path:
 @contextmanager
 def at_work(folder: Path, *options: object) -> Iterator[subprocess.Popen[str]]:
     """The command, when it has written the first of many."""
-    arguments = [*COMMAND, str(folder / "in"), "--out", str(folder / "out"), "--threads", "1", *map(str, options)]
+    arguments = [
+        *COMMAND,
+        "batch",
+        str(folder / "in"),
+        "--out",
+        str(folder / "out"),
+        "--threads",
+        "1",
+        *map(str, options),
+    ]
     with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         while not list((folder / "out").glob("long-*.csv")):
             assert process.poll() is None
@@ -295,8 +308,8 @@ def test_an_interrupt_leaves_what_is_done_and_nothing_half_done(
     assert len({len(path.read_text().splitlines()) for path in out.glob("long-*.csv")}) == 1  # each is whole
     for path in sorted((many / "in").glob("long-*.wav"))[len(written) + 2 :]:
         path.unlink()
-    done = estimate(many / "in", "--out", out, "--jobs", jobs, "--skip-existing")
-    assert f"{len(written)} were there already" in done.stderr
+    done = batch(many / "in", "--out", out, "--jobs", jobs, "--skip-existing")
+    assert f"{len(written)} skipped, their outputs exist" in done.stderr
     assert "1 failed" in done.stderr
 
 
@@ -359,18 +372,39 @@ def test_leaving_early_ends_the_workers(many: Path) -> None:
 
 def test_what_cannot_be_is_said(folder: Path) -> None:
     for arguments, message in (
-        (("--jobs", 2), "give --out FOLDER"),
-        (("--skip-existing",), "give --out FOLDER"),
-        (("--out", folder / "o", "--plot", "x.png"), "no --with, no --plot"),
+        (("--jobs", 2), "Missing option '--out'"),
+        (("-", "--out", folder / "o"), "batch reads no standard input: qkgcc estimate -"),
         (("--out", folder / "in" / "a.wav"), "cannot make the folder"),
         (("--out", folder / "o", "--method", "phatt"), "unknown method 'phatt'"),
     ):
-        done = estimate(folder / "in", *arguments)
+        done = batch(folder / "in", *arguments)
         assert done.returncode == 2
         assert message in done.stderr
         assert "Traceback" not in done.stderr
     with pytest.raises(InputError, match=r"would both be written to out.a\.wav\.csv"):
         tasks([(Path("x"), Path("x/a.wav")), (Path("y"), Path("y/a.wav"))], Path("out"), "csv")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "new"),
+    [
+        (("in", "--out", "o"), "--out: use qkgcc batch FOLDER --out OUT"),
+        (("in", "--out=o"), "--out: use qkgcc batch FOLDER --out OUT"),
+        (("in", "-j", "2"), "-j: use qkgcc batch FOLDER --out OUT"),
+        (("in", "--skip-existing"), "--skip-existing: use qkgcc batch FOLDER --out OUT"),
+        (("-", "--raw", "s16le"), "--raw: use qkgcc listen - --raw s16le --sample-rate 48000"),
+        (("-", "--lookahead", "1"), "--lookahead: use qkgcc listen - --raw s16le --sample-rate 48000"),
+    ],
+)
+def test_old_options_of_estimate_name_the_new_command(folder: Path, arguments: tuple[str, ...], new: str) -> None:
+    done = qkgcc("estimate", *arguments, cwd=folder)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: estimate has no {new}\n")
+
+
+def test_a_folder_given_to_estimate_names_batch(folder: Path) -> None:
+    done = qkgcc("estimate", "in", cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: in is a folder: qkgcc batch in --out OUT estimates its recordings\n"
 
 
 def test_an_output_that_cannot_be_written_is_one_failure(folder: Path) -> None:
@@ -404,15 +438,14 @@ NOT_UTF8 = os.fsdecode(b"bad\xff.wav")
 def test_a_name_that_is_no_text_is_a_name(folder: Path, jobs: int) -> None:
     shutil.copy(folder / "in" / "a.wav", folder / "in" / NOT_UTF8)
     shutil.copy(folder / "in" / "c.wav", folder / "in" / f"worse-{NOT_UTF8}")
-    done = estimate(folder / "in", "--out", folder / "out", "--jobs", jobs, "--method", "phat")
+    done = batch(folder / "in", "--out", folder / "out", "--jobs", jobs, "--method", "phat")
     assert done.returncode == 1
     assert "4 of 6 recordings done" in done.stderr
     assert r"/worse-bad\xff.wav cannot be read as audio" in done.stderr
     written = (folder / "out" / f"{NOT_UTF8}.csv").read_text().splitlines()
     assert written[1].startswith(str(folder / "in") + r"/bad\xff.wav,0,1,")
-    assert estimate(folder / "in" / NOT_UTF8, "--method", "phat").returncode == 0
-    command = [*COMMAND[:-1], "doctor", str(folder / "in" / NOT_UTF8)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert qkgcc("estimate", folder / "in" / NOT_UTF8, "--method", "phat").returncode == 0
+    found = qkgcc("doctor", folder / "in" / NOT_UTF8)
     assert "Traceback" not in found.stderr
     assert r"bad\xff.wav" in found.stdout
 
@@ -421,8 +454,9 @@ def test_a_name_that_is_no_text_is_a_name(folder: Path, jobs: int) -> None:
 def test_a_link_to_nothing_and_an_unusable_rate_are_failures_that_are_named(folder: Path, many: bool) -> None:
     (folder / "in" / "may" / "link.wav").symlink_to("gone.wav")
     soundfile.write(folder / "in" / "may" / "slow.wav", 0.1 * delayed_noise(1.0, 500)[0].T, 500)
-    out = ("--out", folder / "out") if many else ()
-    done = estimate(folder / "in" / "may", *out, "--method", "phat")
+    recordings = sorted((folder / "in" / "may").iterdir())
+    command = ("batch", "--out", folder / "out") if many else ("estimate",)
+    done = qkgcc(*command, *recordings, "--method", "phat")
     assert done.returncode == 1
     assert f"error: {folder}/in/may/link.wav is a link to gone.wav, which does not exist\n" in done.stderr
     assert f"error: {folder}/in/may/slow.wav: a sample rate of 500 Hz is not usable" in done.stderr

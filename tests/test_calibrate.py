@@ -441,7 +441,7 @@ def test_the_command_refines_a_spoken_walk(speech: Array, tmp_path: Path) -> Non
     apart = [refined.spacing(*pair) - Geometry(true).spacing(*pair) for pair in refined.pairs]
     assert np.abs(apart).max() < 0.01
     table = CliRunner().invoke(app, [*command, "--nearest", "1", "--offsets", "--end", "12", "--channels", "0,1,2,3,4"])
-    assert "moments; delays miss by" in table.output
+    assert "moments; residual of the delays" in table.output
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 import soundfile
 
 from qkgcc.cli import main
-from qkgcc.cli.listening_view import load_text
+from qkgcc.cli.listen_view import load_text
 from signals import delayed_noise
 
 Run = subprocess.CompletedProcess[str]
@@ -60,7 +60,7 @@ def test_control_characters_of_a_name_do_not_reach_the_terminal(qkgcc: Qkgcc, tm
         run = qkgcc(*command, *(["--array", "linear:2:0.2"] if command[0] == "locate" else ()))
         assert safe in run.stdout + run.stderr, run
         assert not re.search(r"[\x1b\x9b]|red\n", run.stdout + run.stderr), run
-    for wrong in (["estimate", name, "-m", f"no{name}"], ["estimate", f"no{name}"], ["estimate", "--out", name, name]):
+    for wrong in (["estimate", name, "-m", f"no{name}"], ["estimate", f"no{name}"], ["batch", "--out", name, name]):
         run = qkgcc(*wrong)
         assert run.returncode == 2
         assert safe in run.stderr, run
@@ -115,7 +115,7 @@ def test_output_that_is_closed_is_an_error_and_not_a_traceback(tmp_path: Path) -
     for command in (["estimate", "good.wav", "-m", "phat"], ["--version"]):
         run = process(*command, cwd=tmp_path, preexec_fn=lambda: os.close(1))
         assert (run.returncode, run.stderr) == (2, "error: cannot write the output: Bad file descriptor\n")
-    silent = ["estimate", "good.wav", "-m", "phat", "--out", "out"]  # which prints nothing
+    silent = ["batch", "good.wav", "-m", "phat", "--out", "out"]  # which prints nothing
     assert process(*silent, cwd=tmp_path, preexec_fn=lambda: os.close(1)).returncode == 0
     assert (tmp_path / "out" / "good.wav.csv").is_file()
 
@@ -217,7 +217,7 @@ def test_a_picture_of_an_unknown_kind_is_refused_before_the_work(
         (["doctor", "four.wav", "--array", "loop.wav"], "loop.wav is a link to loop.wav, which leads back to it"),
         (["estimate", "good.wav", "-m", "loop.wav"], "loop.wav is a link to loop.wav, which leads back to it"),
         (
-            ["estimate", "good.wav", "--out", "loop.wav"],
+            ["batch", "good.wav", "--out", "loop.wav"],
             "cannot make the folder loop.wav: loop.wav is a link to loop.wav, which leads back to it",
         ),
         (["estimate", "good.wav", "-m", "/dev/zero"], "/dev/zero is a pipe or a device; expected a file"),
@@ -229,7 +229,7 @@ def test_a_picture_of_an_unknown_kind_is_refused_before_the_work(
         ),
         (
             ["doctor", "four.wav", "--array", "linear:5:0.1", "--channels", "0,1,2,3,3"],
-            "--channels 0,1,2,3,3: every channel once",
+            "--channels 0,1,2,3,3: a channel is named twice; give each one once",
         ),
         (
             ["locate", "four.wav", "--array", "respeaker4", "--channels", "0,1,3"],

@@ -25,7 +25,7 @@ from qkgcc.arrays.steering import Steering, far_delays, near_delays
 from qkgcc.arrays.stream import DirectionStream
 from qkgcc.audio.recording import open_audio
 from qkgcc.cli import app, main
-from qkgcc.cli.array_tables import direction_table
+from qkgcc.cli.tables import direction_table
 from qkgcc.core.errors import InputError
 from qkgcc.lab.scenes.render import render
 from qkgcc.lab.scenes.scenes import Scene, Source

@@ -46,7 +46,7 @@ import numpy, scipy.fft, scipy.signal, soundfile, soxr
 import qkgcc.cli, qkgcc.batch.archives, qkgcc.network.published, qkgcc.lab.scenes.render, qkgcc.lab.rooms.cpu
 import torch._dynamo  # which the first optimizer imports
 import qkgcc.lab.corpora.packing, qkgcc.lab.frozen.paper_sets, qkgcc.lab.training.loop
-import qkgcc.cli.archive, qkgcc.cli.listening
+import qkgcc.cli.batch, qkgcc.cli.listen
 from qkgcc.lab.frozen import benchmark, paper_sets
 from qkgcc.lab.frozen.paper_sets import PaperBenchmark
 
@@ -242,7 +242,7 @@ def check_kills(
 def test_archives_completed_after_a_kill_are_as_undisturbed(host: Host, corpus: Path, tmp_path: Path) -> None:
     def words(run: int) -> list[str]:
         options = ["--out", "out", "--skip-existing", "-m", "phat", "--format", "json", "--curve"]
-        return ["estimate", str(corpus / "in"), *options, "--jobs", str(1 + (run > 2 and run % 3 == 0))]
+        return ["batch", str(corpus / "in"), *options, "--jobs", str(1 + (run > 2 and run % 3 == 0))]
 
     check_kills(host, tmp_path, words)
 

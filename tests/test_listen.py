@@ -32,7 +32,7 @@ from qkgcc.arrays.steering import far_delays
 from qkgcc.arrays.stream import DirectionStream, frames_csv
 from qkgcc.audio.recording import open_audio
 from qkgcc.cli import main
-from qkgcc.cli.listening_view import View, delay_picture, direction_picture
+from qkgcc.cli.listen_view import View, delay_picture, direction_picture
 from qkgcc.cli.options import picked_channels
 from qkgcc.delay.result import delays_csv
 from qkgcc.live import capture, recorder
@@ -807,20 +807,23 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (("--speed", 2), "--speed is for a recording that is replayed: give --from FILE, too"),
-            (("--from", "FILE", "--device", 1), "give no --device and no --sample-rate"),
+            (("--speed", 2), "--speed is for replaying a recording: give --from FILE as well"),
+            (("--from", "FILE", "--device", 1), "leave out --device and --sample-rate"),
             (("--from", "FILE", "--speed", -1), "the speed is -1; expected 1 (real time)"),
             (("--from", "FILE", "--seconds", 0), "--seconds 0: expected more than 0"),
             (("--from", "FILE", "--record", "FILE"), "is the recording that is replayed: give another name"),
-            (("--from", "FILE", "--track"), "--track follows directions: give --array, too"),
-            (("--from", "FILE", "--array", "respeaker4", "--spacing", 1), "are for two microphones"),
+            (("--from", "FILE", "--track"), "--track follows directions: give --array as well"),
+            (
+                ("--from", "FILE", "--array", "respeaker4", "--spacing", 1),
+                "--spacing is for two microphones: leave it out with --array",
+            ),
             (("--from", "FILE", "--array", "respeaker4"), "sound.wav has 3 channels; respeaker4 has 4 microphones"),
             (("--from", "FILE", "--array", "linear:2:0.1"), "has 3 channels; linear:2:0.1 has 2 microphones: pick"),
             (("--from", "FILE", "--array", "respeaker5"), "respeaker5"),
             (("--from", "FILE", "--array", "circular:3:0.1", "-m", "phat", "--track"), "tracks need a network"),
             (("--from", "FILE", "--channels", "0,7"), "sound.wav has channels 0 to 2, not 7"),
-            (("--from", "FILE", "--channels", "0"), "--channels 0 names 1; 2 are needed"),
-            (("--from", "FILE", "--channels", "1,1"), "--channels 1,1: every channel once"),
+            (("--from", "FILE", "--channels", "0"), "--channels 0 names 1; give 2, in the order"),
+            (("--from", "FILE", "--channels", "1,1"), "--channels 1,1: a channel is named twice"),
             (("--from", "FILE", "--channels", "left,right"), "expected whole numbers from 0 on, such as 0,1"),
             (("--from", "nowhere.wav"), "nowhere.wav does not exist"),
             (("--from", "FILE", "--seconds", 0.05, "--speed", 0), "less than a frame"),
@@ -852,7 +855,7 @@ class TestBadInput:
         path = written(tmp_path, np.zeros((4, 8000), np.float32))
         said = listen("--from", path, "--speed", 0, "--array", "respeaker4", "-m", "phat")
         assert said.code == 0  # as `locate` has it
-        assert said.error.count("silence, in which there is no direction to find") == 1
+        assert said.error.count("silence, there is no direction to find") == 1
         alone = np.zeros((4, 8000), np.float32)
         alone[2] = sound(0.5)[0]
         said = listen("--from", written(tmp_path, alone), "--speed", 0, "--array", "respeaker4", "-m", "phat")

@@ -1,4 +1,4 @@
-"""`qkgcc estimate - --raw`: however the bytes come through the pipe, frames are those of the recording."""
+"""`qkgcc listen - --raw`: however the bytes come through the pipe, frames are those of the recording."""
 
 import dataclasses
 import io
@@ -49,7 +49,7 @@ def written(x: np.ndarray, folder: Path, format: str = "s16le", rate: int = RATE
 
 
 def process(*arguments: object) -> Any:
-    command = [sys.executable, "-c", PYTHON, "estimate", "-", *map(str, arguments)]
+    command = [sys.executable, "-c", PYTHON, "listen", "-", *map(str, arguments)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
 
 
@@ -133,7 +133,7 @@ class TestLikeTheRecording:
         x = np.concatenate([0.1 * np.random.default_rng(5).standard_normal((2, 2 * RATE)), sound()])
         path, raw = written(x, tmp_path, "s24le")
         expected = as_printed(DelayEstimator("phat")(path, channels=(3, 2)))
-        options = ("--raw", "s24le", "--sample-rate", RATE, "--raw-channels", 4, "--channels", 3, 2, "-m", "phat")
+        options = ("--raw", "s24le", "--sample-rate", RATE, "--raw-channels", 4, "--channels", "3,2", "-m", "phat")
         assert piped(raw, *options, "--format", "csv", seed=0) == (0, expected, "")
 
     def test_the_table_has_a_line_for_each_frame_and_the_summary(self, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ class TestLive:
                 raise KeyboardInterrupt
 
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Waiting()))
-        monkeypatch.setattr(sys, "argv", ["qkgcc", "estimate", "-", *map(str, self.OPTIONS)])
+        monkeypatch.setattr(sys, "argv", ["qkgcc", "listen", "-", *map(str, self.OPTIONS)])
         with pytest.raises(SystemExit) as stop:
             main()
         assert stop.value.code == 130
@@ -224,16 +224,16 @@ class TestBadInput:
         [
             (("--raw", "S16_LE"), "unknown raw format 'S16_LE'; known are u8, s16le, s24le, s32le, f32le, f64le"),
             (("--raw", "s16le", "--raw-channels", 1), "has 1 channel; a delay needs 2"),
-            (("--raw", "s16le", "--channels", 0, 2), "has channels 0 to 1, not 2"),
-            (("--raw", "s16le", "--pairs", "all"), "no --with, --pairs, --plot, --out"),
-            (("other.wav", "--raw", "s16le"), "give - and no other file"),
+            (("--raw", "s16le", "--channels", "0,2"), "has channels 0 to 1, not 2"),
+            (("--raw", "s16le", "--array", "respeaker4"), "leave out --array, --track"),
+            (("--raw", "s16le", "--from", "other.wav"), "leave out --device and --from"),
             (("--raw", "s16le", "--lookahead", 2), "the lookahead is 2 s"),
-            (("--lookahead", 1), "are for sound without a header: give --raw, too"),
+            (("--lookahead", 1), "give their format with --raw, such as --raw s16le"),
         ],
     )
     def test_options(self, arguments: tuple[object, ...], message: str) -> None:
         assert message in self.check(b"", *arguments)
 
     def test_the_rate_is_needed(self) -> None:
-        assert "give --sample-rate, too" in self.check(b"", "--raw", "s16le", rate=None)
+        assert "give --sample-rate as well" in self.check(b"", "--raw", "s16le", rate=None)
         assert "a sample rate of 12 Hz is not usable" in self.check(b"", "--raw", "s16le", rate=12)

@@ -130,7 +130,7 @@ def test_live_as_many_are_followed_as_were_asked_for(tmp_path: Path) -> None:
         shown = CliRunner().invoke(app, ["listen", *options, "--track", *sources]).stdout
         assert len({row["track"] for row in csv.DictReader(shown.splitlines())}) == count
     refused = CliRunner().invoke(app, ["listen", *options, "--sources", "1"])
-    assert "--sources is how many are followed: give --track, too" in str(refused.exception)
+    assert "--sources limits the sources that --track follows: give --track as well" in str(refused.exception)
 
 
 def test_classical_methods_cannot_be_followed() -> None:

@@ -34,9 +34,9 @@ PICTURES = ("plot.png", "plot.svg", "plot.pdf")
 COMMANDS: dict[str, tuple[list[str], str]] = {
     "estimate --plot": (["estimate", PAIR, *SHORT, "--plot", "a.png"], "a.png"),
     "estimate --plot, all pairs": (["estimate", FOUR, *SHORT, "--pairs", "0-1,0-2", "--plot", "a.png"], "a-0-2.png"),
-    "estimate --out": (["estimate", PAIR, *SHORT, "--out", "out"], f"out/{Path(PAIR).name}.csv"),
-    "estimate --out, JSON": (
-        ["estimate", PAIR, *SHORT, "--out", "out", "--format", "json"],
+    "batch --out": (["batch", PAIR, *SHORT, "--out", "out"], f"out/{Path(PAIR).name}.csv"),
+    "batch --out, JSON": (
+        ["batch", PAIR, *SHORT, "--out", "out", "--format", "json"],
         f"out/{Path(PAIR).name}.json",
     ),
     "locate --plot": (
@@ -130,12 +130,12 @@ def test_what_others_made_is_not_overwritten(name: str, folder: Path) -> None:
         assert result.exit_code != 0
     else:
         assert isinstance(result.exception, InputError)
-        assert "there already" in str(result.exception) or "without the config.json" in str(result.exception)
+        assert "exists already" in str(result.exception) or "without the config.json" in str(result.exception)
 
 
 @pytest.mark.parametrize(
     "name",
-    ["estimate --plot", "estimate --out", "estimate --out, JSON", "explain --plot", "array --plot", "export --out",
+    ["estimate --plot", "batch --out", "batch --out, JSON", "explain --plot", "array --plot", "export --out",
      "calibrate offsets --write"],
 )  # fmt: skip
 def test_a_command_replaces_what_it_has_made_and_with_overwrite_what_others_have(name: str, folder: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_recording_is_not_overwritten(folder: Path) -> None:
     assert run(arguments).exit_code == 0
     recorded = (folder / output).read_bytes()
     result = run(arguments)
-    assert "--record a.wav is there already: give another name, or --overwrite" in str(result.exception)
+    assert "--record a.wav exists already: give another name, or --overwrite" in str(result.exception)
     assert (folder / output).read_bytes() == recorded
     (folder / output).write_bytes(THEIRS)
     assert run([*arguments, "--overwrite"]).exit_code == 0
@@ -217,7 +217,7 @@ main()
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no limits of files")
 @pytest.mark.parametrize(
     "name",
-    ["calibrate offsets --write", "export --out", "array --plot", "estimate --plot", "estimate --out"],
+    ["calibrate offsets --write", "export --out", "array --plot", "estimate --plot", "batch --out"],
 )
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(name: str, folder: Path) -> None:
     arguments, output = COMMANDS[name]

@@ -2,9 +2,11 @@
 
 import os
 import signal
+import sys
 from types import FrameType
 
-from qkgcc.core.interrupts import INTERRUPTED
+INTERRUPTED = 130
+"""Exit code, as in `core.interrupts`, which imports too much before Ctrl-C is caught."""
 
 
 def main() -> None:
@@ -13,6 +15,9 @@ def main() -> None:
     if before is signal.default_int_handler:  # a shell may have it ignored
         signal.signal(signal.SIGINT, _leave)
     from qkgcc import cli
+
+    if len(sys.argv) > 1 and not {"--help", "-h", "--version"} & {*sys.argv}:
+        import qkgcc.delay.estimator  # noqa: F401 - with NumPy and SciPy, which commands import in their functions
 
     try:
         signal.signal(signal.SIGINT, before)

@@ -84,6 +84,7 @@ _VALUES = (
 _NEVER = ("--install-completion", "--show-completion", "--jobs", "-j")
 _RIGHT: dict[str, tuple[str, ...]] = {
     "estimate": ("a.wav", "-m", "phat"),
+    "batch": ("folder", "--out", "out", "-m", "phat"),
     "listen": ("--from", "a.wav", "--speed", "0", "-m", "phat", "--format", "csv"),
     "evaluate": ("a.wav", "--truth", "truth.csv", "-m", "phat"),
     "explain": ("a.wav", "-m", "tiny.safetensors"),

@@ -16,8 +16,7 @@ from fuzz.edits import byte_edits, edited, edited_json, json_edits
 from fuzz.workplace import workplace
 from qkgcc.arrays import array
 from qkgcc.arrays.presets import SHAPES
-from qkgcc.cli.estimate import read_pairs
-from qkgcc.cli.options import channel_numbers, numbers, source_count
+from qkgcc.cli.options import channel_numbers, numbers, read_pairs, source_count
 from qkgcc.delay.truth import Truth
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.training.config import load

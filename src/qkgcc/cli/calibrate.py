@@ -1,25 +1,35 @@
-"""`qkgcc calibrate`: recorders that run apart, and microphones that are not quite where the drawing says."""
+"""`qkgcc calibrate`: recorders without a shared clock, and microphones that are not quite where the drawing says."""
 
 import itertools
 import math
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from qkgcc.audio.recording import Recording, open_audio
-from qkgcc.cli.options import ArrayChannels, SpeedOfSound, Temperature, numbers, sound_speed, with_channels
-from qkgcc.cli.overwriting import Overwrite, check_replaceable
-from qkgcc.cli.tables import console, number, progress_bar
+from qkgcc.cli.options import (
+    ArrayChannels,
+    End,
+    Overwrite,
+    Report,
+    Reported,
+    SpeedOfSound,
+    Start,
+    Temperature,
+    check_replaceable,
+    numbers,
+    sound_speed,
+    with_channels,
+)
+from qkgcc.cli.tables import console, left_table, number, progress_bar
 from qkgcc.core.errors import InputError
-from qkgcc.core.files import display_name
-from qkgcc.core.tables import json_numbers, json_text
+
+if TYPE_CHECKING:
+    from qkgcc.audio.recording import Recording
 
 app = typer.Typer(
-    help="Calibrate: offsets and drift of recorders, positions of microphones.",
+    help="Calibrate offsets and drift of recorders, or positions of microphones.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -27,34 +37,34 @@ app = typer.Typer(
 )
 
 
-class Report(StrEnum):
-    table = "table"
-    json = "json"
-
-
-Format = Annotated[Report, typer.Option(help="What to print.")]
-
-
 @app.command()
 def offsets(
     files: Annotated[
-        list[Path], typer.Argument(help="One file for each recorder; or one file, whose channels are the recorders.")
+        list[Path], typer.Argument(help="One file for each recorder, or one file with a channel for each.")
     ],
-    write: Annotated[Path | None, typer.Option(help="Write all of them, on the first one's clock, here.")] = None,
+    write: Annotated[
+        Path | None, typer.Option(help="Folder for aligned copies of all recordings, on the clock of the first.")
+    ] = None,
     distances: Annotated[
-        str | None, typer.Option(help="Metres from the clap to each recorder, such as 1.2,0.8; takes its way out.")
+        str | None,
+        typer.Option(
+            help="Distance from the clap to each recorder in metres, such as 1.2,0.8: takes out the travel time."
+        ),
     ] = None,
     speed_of_sound: SpeedOfSound = None,
     temperature: Temperature = None,
-    format: Format = Report.table,
+    format: Reported = Report.table,
     overwrite: Overwrite = False,
 ) -> None:
-    """Find when recorders were started and how far their clocks run apart, from a clap or from speech.
+    """Find the start offsets and clock drifts of recorders without a shared clock, from a clap or from speech.
 
-    Clap near to all of them, at most a metre away in a reverberant room, or let somebody talk who stays at one place;
-    at the beginning and at the end, so that a drift shows. Offsets are positive where a recorder was started later than
-    the first, drifts where its clock is slower. `--write` makes one WAV of 32-bit floats for each recorder, of the part
-    that all have in common: shifted, resampled by the drift, at the sample rate of the first.
+    Clap close to all recorders (at most a metre away in a reverberant room), or let somebody talk from one place. Do so
+    at the beginning and at the end, which is needed to measure the drift. Without --distances, the offset includes the
+    sound's travel time.
+
+    A positive offset: the recorder was started later than the first. A positive drift: its clock is slower. `--write`
+    writes a WAV file of 32-bit floats for each recorder, with the part that all have in common: shifted, resampled by
+    the drift, at the sample rate of the first.
 
     Examples:
 
@@ -64,6 +74,7 @@ def offsets(
 
     * `qkgcc calibrate offsets clap-a.wav clap-b.wav --distances 1.2,0.8 --format json`
     """
+    from qkgcc.core.files import display_name
     from qkgcc.sync.alignment import aligned_paths, write_aligned
     from qkgcc.sync.synchronise import synchronise
 
@@ -91,32 +102,11 @@ def offsets(
                 sources=files,
                 progress=lambda share: bar.update(task, completed=share),
             )
-    rate = answer.sample_rate
     if format is Report.json:
-        rows = [
-            {
-                "file": name,
-                "offset_seconds": round(clock.offset, 9),
-                "offset_samples": round(clock.offset * rate, 4),
-                "offset_sd_samples": round(clock.offset_sd * rate, 4),
-                "drift_ppm": None if clock.drift is None else round(1e6 * clock.drift, 4),
-                "drift_sd_ppm": None if clock.drift_sd is None else round(1e6 * clock.drift_sd, 4),
-                "blocks_used": clock.used,
-                "blocks_clear": clock.clear,
-                "places": clock.places,
-                "inverted": clock.inverted,
-            }
-            for name, clock in zip(names, answer.clocks, strict=True)
-        ]
-        content = {
-            "sample_rate": rate,
-            "recorders": rows,
-            "remarks": answer.remarks,
-            "written": list(map(str, written)),
-        }
-        typer.echo(json_text(content))
+        typer.echo(_offsets_json(answer, names, written))
         return
-    table = Table(title=f"against {names[0]}, {rate} Hz; positive: later, slower", title_justify="left")
+    rate = answer.sample_rate
+    table = left_table(f"against {names[0]}, {rate} Hz; positive: later, slower", ())
     table.add_column("recorder")
     for heading in ("offset (s)", "samples", "±", "drift (ppm)", "±", "seconds used"):
         table.add_column(heading, justify="right")
@@ -139,32 +129,62 @@ def offsets(
         typer.echo(f"written: {display_name(path)}")
 
 
+def _offsets_json(answer: Any, names: list[str], written: list[Path]) -> str:
+    from qkgcc.core.tables import json_text
+
+    rate = answer.sample_rate
+    rows = [
+        {
+            "file": name,
+            "offset_seconds": round(clock.offset, 9),
+            "offset_samples": round(clock.offset * rate, 4),
+            "offset_sd_samples": round(clock.offset_sd * rate, 4),
+            "drift_ppm": None if clock.drift is None else round(1e6 * clock.drift, 4),
+            "drift_sd_ppm": None if clock.drift_sd is None else round(1e6 * clock.drift_sd, 4),
+            "blocks_used": clock.used,
+            "blocks_clear": clock.clear,
+            "places": clock.places,
+            "inverted": clock.inverted,
+        }
+        for name, clock in zip(names, answer.clocks, strict=True)
+    ]
+    content = {
+        "sample_rate": rate,
+        "recorders": rows,
+        "remarks": answer.remarks,
+        "written": list(map(str, written)),
+    }
+    return json_text(content)
+
+
 @app.command()
 def positions(
     file: Annotated[Path, typer.Argument(help="A recording of a walk around the microphones, talking or clapping.")],
-    array: Annotated[str, typer.Option(help="Where they are meant to be: what `qkgcc array` takes.")],
+    array: Annotated[str, typer.Option(help="Nominal positions: what `qkgcc array` takes.")],
     out: Annotated[Path | None, typer.Option(help="Write the refined geometry (.toml or .csv).")] = None,
-    method: Annotated[str, typer.Option(help="Of the delays: one of `qkgcc methods`.")] = "phat",
-    tolerance: Annotated[float, typer.Option(help="Metres by which the given places may be off.")] = 0.05,
+    method: Annotated[str, typer.Option(help="Method for the delays: one of `qkgcc methods`.")] = "phat",
+    tolerance: Annotated[float, typer.Option(help="Largest error of the given positions in metres.")] = 0.05,
     height: Annotated[
-        float | None, typer.Option(help="Metres above the geometry's origin at which the source stayed, if known.")
+        float | None, typer.Option(help="Height of the source above the geometry's origin in metres, if known.")
     ] = None,
-    nearest: Annotated[float, typer.Option(help="Metres from the array that the source always kept.")] = 0.5,
-    offsets: Annotated[bool, typer.Option("--offsets", help="Channels may be late by a constant (to 1 ms).")] = False,
+    nearest: Annotated[float, typer.Option(help="Smallest distance of the source from the array in metres.")] = 0.5,
+    offsets: Annotated[
+        bool, typer.Option("--offsets", help="Estimate a constant delay of each channel, too (up to 1 ms).")
+    ] = False,
     channels: ArrayChannels = None,
-    start: Annotated[float | None, typer.Option(help="Begin at this second.")] = None,
-    end: Annotated[float | None, typer.Option(help="Stop at this second.")] = None,
+    start: Start = None,
+    end: End = None,
     speed_of_sound: SpeedOfSound = None,
     temperature: Temperature = None,
-    format: Format = Report.table,
+    format: Reported = Report.table,
     overwrite: Overwrite = False,
 ) -> None:
-    """Refine the positions of microphones from a walk around them; nobody needs to know where it went.
+    """Refine the positions of microphones from a walk around them, whose path need not be known.
 
-    One person walks around the array, near and far, high and low, talking or clapping, for a minute. What the walk does
-    not determine is named, and stays as it was given.
+    One person walks around the array for a minute, near and far, high and low, talking or clapping. What the walk does
+    not determine is reported, and stays as it was given.
 
-    Exit code 0: all places within a centimetre; 1: something is not determined.
+    Exit code 0: all positions are known to a centimetre; 1: something is not determined.
 
     Examples:
 
@@ -174,6 +194,8 @@ def positions(
     """
     from qkgcc.arrays import array as named
     from qkgcc.arrays.geometry import write_geometry
+    from qkgcc.audio.recording import open_audio
+    from qkgcc.core.files import display_name
     from qkgcc.selfcal.moments import measure_moments
     from qkgcc.selfcal.refine import refine
 
@@ -200,43 +222,59 @@ def positions(
     if out is not None:
         write_geometry(found.geometry, out)
     if format is Report.json:
-        content = {
-            "microphones": found.geometry.microphones.round(6).tolist(),
-            "sd": found.sd.round(6).tolist(),
-            "moved": found.moved.round(6).tolist(),
-            "offsets": json_numbers(found.offsets, 9),
-            "residual_before": found.before,
-            "residual": found.residual,
-            "moments": len(moments.times),
-            "unsolved": [
-                {"what": one.what, "sd": one.sd if math.isfinite(one.sd) else None, "advice": one.advice}
-                for one in found.unsolved
-            ],
-        }
-        typer.echo(json_text(content))
+        typer.echo(_positions_json(found, len(moments.times)))
     else:
-        table = Table("channel", title=f"{nominal.name}, refined: cm", title_justify="left")
-        for heading in ("front", "±", "left", "±", "up", "±", "moved", *(("late (µs)",) if offsets else ())):
-            table.add_column(heading, justify="right")
-        for channel, (place, sd) in enumerate(zip(found.geometry.microphones, found.sd, strict=True)):
-            cells = [text for x, s in zip(place, sd, strict=True) for text in (f"{100 * x:z.2f}", f"{100 * s:.2f}")]
-            late = [] if found.offsets is None else [number(1e6 * found.offsets[channel], 1)]
-            table.add_row(str(channel), *cells, f"{100 * found.moved[channel]:.2f}", *late)
-        console().print(table)
-        console().print(
-            f"{len(moments.times)} moments; delays miss by {1e6 * found.residual:.1f} µs, and by "
-            f"{1e6 * found.before:.1f} µs with the places that were given."
-        )
-        for one in found.unsolved:
-            size = f"±{100 * one.sd:.1f} cm" if one.sd < 1 else "not at all"
-            console().print(f"Not determined: {one.what} ({size}): {one.advice}.")
+        _print_positions(found, nominal.name, len(moments.times))
         if out is not None:
             typer.echo(f"written: {display_name(out)}")
     if found.unsolved:
         raise typer.Exit(1)
 
 
-def _recorders(files: list[Path]) -> tuple[list[Recording], list[str]]:
+def _positions_json(found: Any, moments: int) -> str:
+    from qkgcc.core.tables import json_numbers, json_text
+
+    content = {
+        "microphones": found.geometry.microphones.round(6).tolist(),
+        "sd": found.sd.round(6).tolist(),
+        "moved": found.moved.round(6).tolist(),
+        "offsets": json_numbers(found.offsets, 9),
+        "residual_before": found.before,
+        "residual": found.residual,
+        "moments": moments,
+        "unsolved": [
+            {"what": one.what, "sd": one.sd if math.isfinite(one.sd) else None, "advice": one.advice}
+            for one in found.unsolved
+        ],
+    }
+    return json_text(content)
+
+
+def _print_positions(found: Any, name: str, moments: int) -> None:
+    late = [] if found.offsets is None else ["late (µs)"]
+    table = left_table(f"{name}, refined: cm", ())
+    table.add_column("channel")
+    for heading in ("front", "±", "left", "±", "up", "±", "moved", *late):
+        table.add_column(heading, justify="right")
+    for channel, (place, sd) in enumerate(zip(found.geometry.microphones, found.sd, strict=True)):
+        cells = [text for x, s in zip(place, sd, strict=True) for text in (f"{100 * x:z.2f}", f"{100 * s:.2f}")]
+        offset = [] if found.offsets is None else [number(1e6 * found.offsets[channel], 1)]
+        table.add_row(str(channel), *cells, f"{100 * found.moved[channel]:.2f}", *offset)
+    console().print(table)
+    console().print(
+        f"{moments} moments; residual of the delays {1e6 * found.residual:.1f} µs, {1e6 * found.before:.1f} µs with "
+        "the positions that were given."
+    )
+    for one in found.unsolved:
+        size = f"±{100 * one.sd:.1f} cm" if one.sd < 1 else "not at all"
+        console().print(f"Not determined: {one.what} ({size}): {one.advice}.")
+
+
+def _recorders(files: list[Path]) -> "tuple[list[Recording], list[str]]":
+    """The recordings, and their names."""
+    from qkgcc.audio.recording import open_audio
+    from qkgcc.core.files import display_name
+
     if len(files) > 1:
         names = [file.stem for file in files]
         if len(set(names)) < len(names):

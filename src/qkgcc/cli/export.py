@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
-from qkgcc.cli.overwriting import Overwrite, check_replaceable
+from qkgcc.cli.options import Overwrite, check_replaceable
 from qkgcc.core.errors import InputError, MissingExtraError
-from qkgcc.core.files import display_name, is_file, write_whole
-from qkgcc.network import files
 from qkgcc.network.registry import NETWORKS, PRETRAINED, pretrained
 
 ONNX = ".onnx"
@@ -46,6 +44,8 @@ def export(
 
     * `qkgcc export qk-gcc --out paper.onnx`
     """
+    from qkgcc.core.files import display_name, is_file, write_whole
+
     source = pretrained(network) if network in NETWORKS else Path(network)
     if network not in NETWORKS and not is_file(source):  # before its name gets another suffix: "." has none
         raise InputError(f"there is no network {network!r}: give {', '.join(NETWORKS)}, or the path of a file")
@@ -68,6 +68,8 @@ def _write(source: Path, path: Path, max_delay: float | None) -> None:
         from qkgcc.network import onnx_export
     except ImportError:
         raise MissingExtraError("making an ONNX file needs onnx: pip install 'qkgcc[export]'") from None
+    from qkgcc.network import files
+
     card, weights = files.read(source)
     delays = None if max_delay is None else onnx_export.frozen_delays(card, max_delay)
     onnx_export.export(card, weights, path, delays)

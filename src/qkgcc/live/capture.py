@@ -240,7 +240,7 @@ class SoundCard(Source):
 
 NO_CARD = (
     "there is no sound card to listen to: plug one in, or replay a recording with `qkgcc listen --from FILE` (sound of "
-    "other programs comes in with `qkgcc estimate - --raw`)"
+    "other programs comes in with `qkgcc listen - --raw`)"
 )
 
 

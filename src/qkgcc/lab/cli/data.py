@@ -8,11 +8,9 @@ import typer
 from rich.progress import DownloadColumn, TransferSpeedColumn
 from rich.table import Table
 
-from qkgcc.cli.overwriting import Overwrite, check_replaceable
+from qkgcc.cli.options import Overwrite, check_replaceable
 from qkgcc.cli.tables import console, progress_bar
 from qkgcc.core.errors import InputError
-from qkgcc.core.files import make_folder
-from qkgcc.lab.corpora.sets import SETS, VARIABLE, data_root
 
 app = typer.Typer(
     help="Corpora: download them, and pack them into banks for training and the benchmark.",
@@ -25,8 +23,8 @@ app = typer.Typer(
 _BANK = re.compile(rb'\{\s*"format": \d+,\s*"set": "')
 """How the index of a bank begins."""
 
-SetName = Annotated[str, typer.Option("--set", metavar="SET", help=f"One of {', '.join(SETS)}.")]
-Data = Annotated[Path | None, typer.Option(help=f"Folder of the corpora (when not given: ${VARIABLE}).")]
+SetName = Annotated[str, typer.Option("--set", metavar="SET", help="One of test-clean, dev-clean, music, noise.")]
+Data = Annotated[Path | None, typer.Option(help="Folder of the corpora (default: $QKGCC_DATA).")]
 
 
 @app.command()
@@ -61,7 +59,7 @@ def download(
 
         get(archive, out, show)
     typer.echo(f"{place} (licence: {archive.licence})")
-    typer.echo(f"now: export {VARIABLE}={out.resolve()}")
+    typer.echo(f"now: export QKGCC_DATA={out.resolve()}")
 
 
 @app.command()
@@ -91,8 +89,10 @@ def bank(
 
     * `qkgcc data bank --set music --out banks/music --seconds 10 --whole-split none`
     """
+    from qkgcc.core.files import make_folder
     from qkgcc.lab.corpora.banks import bank_files
     from qkgcc.lab.corpora.packing import build, recipe_for
+    from qkgcc.lab.corpora.sets import data_root
 
     audio, index = bank_files(out)
     check_replaceable(index, overwrite, _BANK.match)

@@ -9,10 +9,9 @@ import typer
 from rich.progress import Progress
 from rich.table import Table
 
-from qkgcc.cli.overwriting import Overwrite, check_replaceable
+from qkgcc.cli.options import Overwrite, check_replaceable
 from qkgcc.cli.tables import console, progress_bar
 from qkgcc.core.errors import InputError, MissingExtraError
-from qkgcc.core.files import display_name
 
 if TYPE_CHECKING:
     from qkgcc.lab.study.locators import Follower, Locator
@@ -86,6 +85,7 @@ def reproduce(
         from qkgcc.lab.study.results import ReproductionRun
     except ImportError:
         raise MissingExtraError("the paper's tables need torch: pip install 'qkgcc[train]'") from None
+    from qkgcc.core.files import display_name
     from qkgcc.lab.corpora.banks import Bank
     from qkgcc.lab.scenes.engines import ENGINES
     from qkgcc.nets.checkpoint import checked_device

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import track
 
-from qkgcc.cli.overwriting import Overwrite, check_replaceable
+from qkgcc.cli.options import Overwrite, check_replaceable
 from qkgcc.cli.tables import console
 from qkgcc.core.errors import InputError, quantity
 
