@@ -205,6 +205,6 @@ def none_if_nan(value: Any) -> Any:
 def save_text(text: str, path: str | Path | None) -> str:
     """The text, also written to `path` if given; a file ends with a line's end."""
     if path is not None:
-        lines = text if text.endswith("\n") else f"{text}\n"
+        lines = f"{text}\n" if text and not text.endswith("\n") else text
         write_whole(path, lambda target: target.write_text(lines, newline="", encoding="utf-8"))
     return text

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.tables import excerpt, parse_json
+from qkgcc.core.tables import excerpt, json_text, parse_json
 
 KEY = "qkgcc"
 """The metadata key under which files of weights hold the card."""
@@ -75,7 +75,7 @@ class Card:
 
     def to_json(self) -> str:
         """One JSON object."""
-        return json.dumps(dataclasses.asdict(self), allow_nan=False)
+        return json_text(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Card:

@@ -15,7 +15,6 @@ page's checksum is computed again.
 import hashlib
 import io
 import itertools
-import json
 import math
 import os
 import zlib
@@ -31,6 +30,7 @@ from numpy.typing import NDArray
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import write_whole
+from qkgcc.core.tables import json_text, save_text
 from qkgcc.lab.corpora import sets
 from qkgcc.lab.corpora.banks import FORMAT, Bank, bank_files
 from qkgcc.lab.corpora.sets import FULL_SCALE, SAMPLE_RATE, Utterance, read_samples
@@ -150,7 +150,7 @@ def build(
         }
         # Inside, so that a full disk is found before either file is replaced. Should the machine stop between the two
         # replacements, the sizes differ and `Bank.load` says so.
-        write_whole(index_path, lambda file: file.write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8"))
+        save_text(json_text(index, indent=1), index_path)
 
     write_whole(audio_path, write_audio)
     return Bank.load(audio_path)

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import make_folder, write_whole
+from qkgcc.core.tables import save_text
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.rooms.draws import uniform
 from qkgcc.lab.scenes.engines import check_engine
@@ -244,7 +245,7 @@ def save(path: Path, samples: npt.NDArray[np.int16]) -> None:
             np.save(file, samples)
 
     make_folder(path.parent)
-    write_whole(path.with_suffix(".sha256"), lambda target: target.write_text(sha256(samples) + "\n"))
+    save_text(sha256(samples), path.with_suffix(".sha256"))
     write_whole(path, write)
 
 

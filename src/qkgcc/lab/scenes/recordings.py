@@ -19,7 +19,7 @@ import numpy.typing as npt
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import write_whole
 from qkgcc.core.interrupts import interrupts_wait
-from qkgcc.core.tables import parse_json, read_text
+from qkgcc.core.tables import parse_json, read_text, save_text
 from qkgcc.delay.truth import MOMENT
 from qkgcc.lab.scenes.render import Rendered, delay_at
 from qkgcc.lab.scenes.scenes import Scene
@@ -88,7 +88,7 @@ class Recordings:
                 raise InputError(
                     f"{self.folder} holds recordings without the {_SETTINGS} they were made with: give another folder"
                 )
-            write_whole(path, lambda target: target.write_text(text, encoding="utf-8"))
+            save_text(text, path)
             return
         try:
             there = parse_json(read_text(path), str(path))
@@ -105,7 +105,7 @@ class Recordings:
 
     def _write_rows(self) -> None:
         text = ",".join(COLUMNS) + "\n" + _as_text([row for _, row in sorted(self._rows.items())])
-        write_whole(self.folder / _TRUTH, lambda target: target.write_text(text, encoding="utf-8", newline=""))
+        save_text(text, self.folder / _TRUTH)
 
     def _row(self, index: int, scene: Scene, seconds: float, scale: float) -> Row:
         """The truth about a recording: delays in samples of the first source, positive = channel 0 later."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.files import write_whole
+from qkgcc.core.tables import save_text
 from qkgcc.lab.study import array_report, arrays, catalog, general_report, results
 
 FILES = ("README.md", "docs/reports/results.md", "docs/reports/general.md", "docs/reports/array-test.md")
@@ -281,7 +281,7 @@ def main() -> None:
         if new != old:
             stale.append(name)
             if not arguments.check:
-                write_whole(path, lambda target, new=new: target.write_text(new))  # type: ignore[misc]
+                save_text(new, path)
     print(f"{'out of date' if arguments.check else 'written'}: {', '.join(stale) or 'nothing'}")
     sys.exit(bool(stale) and arguments.check)
 

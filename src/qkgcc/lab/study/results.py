@@ -31,8 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.files import write_whole
-from qkgcc.core.tables import parse_json
+from qkgcc.core.tables import parse_json, save_text
 from qkgcc.core.types import Floats
 from qkgcc.lab.provenance import commit
 
@@ -161,7 +160,7 @@ def write(path: Path, name: str, rows: list[Row], about: dict[str, Any]) -> None
     content: dict[str, Any] = {"schema": SCHEMA, "name": name, **about, "rows": rows}
     content["checksum"] = _checksum(content)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, lambda target: target.write_text(_text(content)))
+    save_text(_text(content), path)
 
 
 def _text(content: dict[str, Any]) -> str:

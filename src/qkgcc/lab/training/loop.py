@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import make_folder, write_whole
-from qkgcc.core.tables import parse_json, read_text
+from qkgcc.core.tables import parse_json, read_text, save_text
 from qkgcc.delay import metrics
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.provenance import commit
@@ -258,7 +258,7 @@ class Trainer:
                     f"{self.folder} holds {', '.join(others)} without the {CONFIG} of a training: give another folder"
                 )
             make_folder(self.folder)
-            write_whole(path, lambda target: target.write_text(self.config.to_json() + "\n"))
+            save_text(self.config.to_json(), path)
 
     def _save_state(self) -> None:
         loss = self._loss_so_far + distributed.mean(self._step.total)
@@ -307,7 +307,7 @@ class Trainer:
 
     def _write_metrics(self) -> None:
         text = "".join(json.dumps(row) + "\n" for row in self.history)
-        write_whole(self.folder / METRICS, lambda target: target.write_text(text))
+        save_text(text, self.folder / METRICS)
 
 
 def predict(model: nn.Module, frames: Tensor, config: Config | None = None, batch: int = 512) -> Tensor:
