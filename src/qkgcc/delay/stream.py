@@ -8,8 +8,8 @@
 Whatever the blocks, delays, curves and times are those that the estimator finds in the whole recording, to the bit:
 both go through one `Pipeline`. A network's confidence in a recording counts the frames up to a second around each. A
 stream that answers at once knows those before; with `lookahead=1` it waits for those after too, and the confidence is
-the recording's to the bit as well. The curves that calibrate it were made with both: with less than that second ahead
-the same curves are read, for want of others, and `calibrated` is False.
+the recording's to the bit as well. With less lookahead the full-context calibration curves are used (no others exist),
+so `calibrated` is False.
 """
 
 import copy

@@ -9,13 +9,12 @@ Three decoders begin at the most probable candidate:
 
 Two look for the delay that is most likely to be right:
 
-- `coarse` answers the delay that most probably is within 10 cm of path of the truth, 4.7 samples at 16 kHz. Where one
-  peak prevails that is its vertex; where several lie near each other, and each is as likely as not a reflection, it is
-  between them or the one that has company. Fewer answers are far off, and fewer are exact. Of
-  microphones 0.1 m apart or less every answer is about right, and that counts for nothing; from there to 0.2 m it
-  comes in.
-- `balanced` does the same, but to be within a sample counts half as much as to be within 10 cm: of several peaks it
-  takes the one that has company, and seldom answers between them.
+- `coarse` answers the delay with the largest probability mass within +-10 cm of path (4.7 samples at 16 kHz). Where one
+  peak prevails, that is its vertex. Where several peaks lie within 10 cm of each other, it is one of them or between
+  them. Fewer answers are far off, and fewer are exact. For microphones 0.1 m apart or less every delay is within reach,
+  so the mass decides nothing; up to 0.2 m its reach grows.
+- `balanced` adds half the mass within one sample: of several peaks it takes one that has others near it, and seldom
+  answers between them.
 
 Candidates are evenly spaced and rise; delays come in their unit. A posterior with NaN in it has no delay: NaN.
 """
@@ -36,11 +35,11 @@ Indices = npt.NDArray[np.intp]
 
 _TINY = float(np.finfo(np.float64).tiny)
 COARSE = 0.10 / SPEED_OF_SOUND * 16000
-"""Samples: what is about right to `coarse`."""
+"""Samples of 10 cm of path, within which `coarse` sums the mass."""
 EXACT = 1.0
-"""Samples: what is exactly right to `coarse` and `balanced`."""
-EXACT_COUNTS = {"coarse": 0.1, "balanced": 0.5}
-"""What to be exactly right counts beside being about right. docs/reports/trials/coarse.md has others."""
+"""Samples within which `coarse` and `balanced` count an answer as exact."""
+EXACT_WEIGHT = {"coarse": 0.1, "balanced": 0.5}
+"""Weight of the mass within `EXACT` beside that within `COARSE`. docs/reports/trials/coarse.md has others."""
 REACH = 2
 """Steps either side of the peak that `mean` looks at."""
 WINDOW = 1.0
@@ -114,7 +113,7 @@ def coarse(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Array:
     >>> float(argmax(several, delays)), 9 < float(coarse(several, delays)) < 13
     (-15.0, True)
     """
-    return likely_right(posterior, delays, EXACT, EXACT_COUNTS["coarse"])
+    return likely_right(posterior, delays, EXACT, EXACT_WEIGHT["coarse"])
 
 
 def balanced(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Array:
@@ -125,7 +124,7 @@ def balanced(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Array:
     >>> float(argmax(several, delays)), float(balanced(several, delays))
     (-15.0, 8.0)
     """
-    return likely_right(posterior, delays, EXACT, EXACT_COUNTS["balanced"])
+    return likely_right(posterior, delays, EXACT, EXACT_WEIGHT["balanced"])
 
 
 def likely_right(posterior: npt.ArrayLike, delays: npt.ArrayLike, exact: float, counts: float) -> Array:
