@@ -23,7 +23,7 @@ from qkgcc.lab.corpora import sets
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.corpora.packing import build
 from qkgcc.lab.frozen.paper_sets import PaperBenchmark
-from qkgcc.lab.study import catalog, figures, report, reproduce, results
+from qkgcc.lab.study import figures, paper_tables, report, reproduce, results
 from qkgcc.lab.training import config as configs
 from qkgcc.nets import checkpoint
 from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions
@@ -95,10 +95,10 @@ def test_the_paired_interval_covers_the_difference_of_utterances() -> None:
 
 
 def test_every_row_has_its_training_and_the_papers_figures() -> None:
-    for table in catalog.TABLES.values():
+    for table in paper_tables.TABLES.values():
         for method in table.methods:
             for benchmark in table.benchmarks:
-                figures_there = catalog.published(table.name, benchmark, method.name)
+                figures_there = paper_tables.published(table.name, benchmark, method.name)
                 if table.name != "variants" and method.name != "steered":  # which the paper does not compare
                     assert figures_there is not None, (table.name, benchmark, method.name)
                     assert set(results.METRICS) <= set(figures_there)
@@ -150,12 +150,12 @@ def keep_fresh(run: results.ReproductionRun, method: str, seed: int) -> Path:
 
 
 def test_a_table_grows_row_by_row_and_keeps_what_is_there(run: results.ReproductionRun) -> None:
-    table = catalog.table("table1")
+    table = paper_tables.TABLES["table1"]
     keep_fresh(run, "qkgcc", 0)
     run.from_checkpoints = True
     reproduce.fill(table, run)
     assert run.calls == ["paper-test:None", "paper-test:0"]
-    lines = report.rows_of(table, results.read_rows(run.results, "table1"))
+    lines = paper_tables.table_lines(table, results.read_rows(run.results, "table1"))
     cells = {line[0]: line for line in lines}
     assert cells["NGCC-PHAT"][4:7] == ["-"] * 3
     assert cells["QK-GCC"][2] == "322,291"
@@ -180,8 +180,8 @@ def test_a_table_grows_row_by_row_and_keeps_what_is_there(run: results.Reproduct
 def test_tables_share_what_they_have_in_common(run: results.ReproductionRun) -> None:
     keep_fresh(run, "qkgcc", 0)
     run.methods, run.seeds = ["qkgcc"], [0]
-    reproduce.fill(catalog.table("table1"), run)
-    reproduce.fill(catalog.table("table3"), run)
+    reproduce.fill(paper_tables.TABLES["table1"], run)
+    reproduce.fill(paper_tables.TABLES["table3"], run)
     assert run.calls == ["paper-test:0"]
     copied = results.find(results.read_rows(run.results, "table3"), "paper-test", "qkgcc")
     assert copied["params"] == 322_291
@@ -190,13 +190,13 @@ def test_tables_share_what_they_have_in_common(run: results.ReproductionRun) -> 
 def test_a_missing_bank_and_unknown_choices_are_one_sentence(run: results.ReproductionRun) -> None:
     run.methods, run.seeds = ["qkgcc"], [1]
     with pytest.raises(InputError, match="needs the bank of test-clean: give it, or evaluate the kept"):
-        reproduce.fill(catalog.table("table1"), run)
+        reproduce.fill(paper_tables.TABLES["table1"], run)
     run.methods = ["qkgc"]
     with pytest.raises(InputError, match="there is no method qkgc; there are gcc-phat"):
-        reproduce.fill(catalog.table("table1"), run)
+        reproduce.fill(paper_tables.TABLES["table1"], run)
     run.methods, run.seeds = [], [7]
     with pytest.raises(InputError, match=r"there is no seed \[7\]"):
-        reproduce.fill(catalog.table("table1"), run)
+        reproduce.fill(paper_tables.TABLES["table1"], run)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_checkpoint_of_another_network_in_the_place_of_one_is_named(run: resul
     keep_fresh(run, "transformer", 0).replace(run.checkpoints / "qkgcc-0.safetensors")
     run.methods, run.seeds = ["qkgcc"], [0]
     with pytest.raises(InputError, match=r"qkgcc-0\.safetensors is not qkgcc-0: its name is 'transformer-0'"):
-        reproduce.fill(catalog.table("table1"), run)
+        reproduce.fill(paper_tables.TABLES["table1"], run)
 
 
 def test_a_damaged_checkpoint_is_named(run: results.ReproductionRun) -> None:
@@ -236,7 +236,7 @@ def test_a_damaged_checkpoint_is_named(run: results.ReproductionRun) -> None:
     path.write_bytes(path.read_bytes()[:-1000])
     run.methods, run.seeds = ["qkgcc"], [0]
     with pytest.raises(InputError, match=r"qkgcc-0\.safetensors is not a safetensors file, or is damaged"):
-        reproduce.fill(catalog.table("table1"), run)
+        reproduce.fill(paper_tables.TABLES["table1"], run)
 
 
 def test_a_training_that_is_interrupted_ends_everything(
@@ -260,26 +260,26 @@ def test_a_training_that_is_interrupted_ends_everything(
     monkeypatch.setattr(run, "bank", lambda name: object())
     run.methods = ["qkgcc"]
     with pytest.raises(KeyboardInterrupt):
-        reproduce.fill(catalog.table("table1"), run)
+        reproduce.fill(paper_tables.TABLES["table1"], run)
     assert begun == ["qkgcc-0"]
 
 
 def test_what_has_no_checkpoint_is_said(run: results.ReproductionRun) -> None:
     said: list[str] = []
     run.methods, run.seeds, run.from_checkpoints, run.say = ["qkgcc"], [2], True, said.append
-    reproduce.fill(catalog.table("table1"), run)
+    reproduce.fill(paper_tables.TABLES["table1"], run)
     assert said == [f"there is no checkpoint qkgcc-2.safetensors in {run.checkpoints} or {run.runs}"]
 
 
 def test_figures_of_other_weights_are_computed_again(run: results.ReproductionRun) -> None:
     run.methods, run.seeds = ["qkgcc"], [0]
     keep_fresh(run, "qkgcc", 0)
-    reproduce.fill(catalog.table("table1"), run)
+    reproduce.fill(paper_tables.TABLES["table1"], run)
     before = (run.results / "table1.json").read_text()
-    reproduce.fill(catalog.table("table1"), run)
+    reproduce.fill(paper_tables.TABLES["table1"], run)
     assert (run.results / "table1.json").read_text() == before
     keep_fresh(run, "qkgcc", 0)
-    reproduce.fill(catalog.table("table1"), run)
+    reproduce.fill(paper_tables.TABLES["table1"], run)
     assert run.calls == ["paper-test:0", "paper-test:0"]
 
 
@@ -298,7 +298,7 @@ def test_a_benchmark_that_is_not_rendered_asks_for_its_bank(tmp_path: Path) -> N
     run = results.ReproductionRun(results=tmp_path, engine="cpu", cache=tmp_path, say=lambda text: None)
     run.methods = ["gcc-phat"]
     with pytest.raises(InputError, match="paper-noise is not rendered yet: give the bank of noise"):
-        reproduce.fill(catalog.table("table2"), run)
+        reproduce.fill(paper_tables.TABLES["table2"], run)
 
 
 def test_a_network_of_another_grid_is_refused() -> None:
@@ -316,10 +316,10 @@ def test_a_network_of_another_grid_is_refused() -> None:
 def test_documents_hold_the_figures_of_the_results(name: str) -> None:
     text = (ROOT / name).read_text()
     assert "<!-- end -->" in text
-    assert report.filled(text, ROOT / "results") == text, "run: python -m qkgcc.lab.study.report"
+    assert report.fill_document(text, ROOT / "results") == text, "run: python -m qkgcc.lab.study.report"
 
 
-@pytest.mark.parametrize("name", catalog.TABLES)
+@pytest.mark.parametrize("name", paper_tables.TABLES)
 def test_stored_figures_are_those_of_the_kept_checkpoints(name: str) -> None:
     content = results.read(ROOT / "results" / f"{name}.json")
     trained = {one["checkpoint"]: one["training"]["seconds"] for one in _seeds(content) if one.get("training")}
@@ -344,9 +344,9 @@ def _seeds(content: dict[str, Any]) -> list[dict[str, Any]]:
 def test_drawn_figures_are_those_of_the_tables_and_the_checkpoints() -> None:
     table1, fig2 = (results.read(ROOT / "results" / f"{name}.json") for name in ("table1", "fig2"))
     for line in fig2["rows"]:
-        expected = report.curve(results.find(table1["rows"], "paper-test", line["method"]), line["axis"])
+        expected = paper_tables.curve(results.find(table1["rows"], "paper-test", line["method"]), line["axis"])
         assert (line["at"], line["mean"]) == (list(expected), list(expected.values()))
-    assert len(fig2["rows"]) == 2 * len(catalog.table("table1").methods)
+    assert len(fig2["rows"]) == 2 * len(paper_tables.TABLES["table1"].methods)
     fig3 = results.read(ROOT / "results" / "fig3.json")
     for row in fig3["rows"]:
         assert row["checkpoint"] == reproduce.weights_hash(ROOT / "checkpoints" / f"{row['method']}-0.safetensors")
@@ -473,7 +473,7 @@ def test_the_command_renders_scores_and_writes(corpora: Path, tmp_path: Path) ->
     done = subprocess.run([*map(str, command + asked)], capture_output=True, text=True)
     assert done.returncode == 2
     assert "paper-noise is not rendered yet: give the bank of noise" in done.stderr
-    table = dataclasses.replace(catalog.table("table2"), benchmarks=("paper-music",))
+    table = dataclasses.replace(paper_tables.TABLES["table2"], benchmarks=("paper-music",))
     run = results.ReproductionRun(
         results=tmp_path / "results", banks=[bank], engine="cpu", cache=tmp_path / "cache", methods=["gcc-phat"]
     )

@@ -79,8 +79,8 @@ def reproduce(
     * `qkgcc reproduce tracks --bank banks/test-clean --scenes 8`
     """
     try:
-        from qkgcc.lab.study import catalog, report
         from qkgcc.lab.study import figures as pictures
+        from qkgcc.lab.study import paper_tables
         from qkgcc.lab.study.reproduce import fill
         from qkgcc.lab.study.results import ReproductionRun
     except ImportError:
@@ -112,9 +112,9 @@ def reproduce(
     )
     try:
         for wanted in item:
-            if wanted.value in catalog.TABLES:
-                table = catalog.table(wanted.value)
-                _show(report.rows_of(table, fill(table, run)), table.title)
+            if wanted.value in paper_tables.TABLES:
+                table = paper_tables.TABLES[wanted.value]
+                _show(paper_tables.table_lines(table, fill(table, run)), table.title)
             elif wanted is Item.GENERAL:
                 _compare_general(run)
             elif wanted is Item.ARRAYS:

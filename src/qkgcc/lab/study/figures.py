@@ -15,8 +15,8 @@ from qkgcc.core.files import write_whole
 from qkgcc.lab.frozen.paper_sets import FRAMES, SCALE, SNRS, T60S, PaperBenchmark
 from qkgcc.lab.provenance import commit
 from qkgcc.lab.scenes.engines import best_engine
-from qkgcc.lab.study import catalog, general_report, results
-from qkgcc.lab.study.report import curve
+from qkgcc.lab.study import general_report, paper_tables, results
+from qkgcc.lab.study.paper_tables import curve
 from qkgcc.lab.study.reproduce import check_card, render, weights_hash
 from qkgcc.lab.study.results import ReproductionRun
 from qkgcc.lab.training.loop import device_name
@@ -70,7 +70,7 @@ def _robustness(run: ReproductionRun) -> Figure:
     figure = new_figure((10, 4.2))
     axes: list[Axes] = figure.subplots(1, 2, sharey=True).tolist()
     drawn = []
-    for i, method in enumerate(catalog.table("table1").methods):
+    for i, method in enumerate(paper_tables.TABLES["table1"].methods):
         row = results.find(content["rows"], "paper-test", method.name)
         if row is None or not row["seeds"]:
             continue
@@ -107,7 +107,7 @@ _ANALYSED = {"qkgcc": "QK-GCC", "qkgcc-smooth": "positions from 65 rows"}
 def _interpretability(run: ReproductionRun) -> Figure:
     """Figure 3, of the representative seed. Its numbers are kept in results/fig3.json."""
     content = results.read(run.results / "fig3.json")
-    paths = {method: run.checkpoints / f"{method}-{catalog.REPRESENTATIVE}.safetensors" for method in _ANALYSED}
+    paths = {method: run.checkpoints / f"{method}-{paper_tables.REPRESENTATIVE}.safetensors" for method in _ANALYSED}
     if content is None or run.from_checkpoints or not _same_weights(content["rows"], paths):
         rows = _analysed(run, paths)
     else:
@@ -164,7 +164,7 @@ def _analysed(run: ReproductionRun, paths: dict[str, Path]) -> list[dict[str, An
     found, begun = [], time.monotonic()
     for method, path in paths.items():
         model, card = checkpoint.load(path)
-        check_card(path, card, method, catalog.REPRESENTATIVE, run.bank("test-clean"))
+        check_card(path, card, method, paper_tables.REPRESENTATIVE, run.bank("test-clean"))
         bar = run.track(f"figure 3, {method}", len(cells) * len(rows) // FRAMES)
         numbers = analyse_matching(model, cells, device=run.device, progress=bar)  # type: ignore[arg-type]
         found.append({"method": method, "checkpoint": weights_hash(path)} | numbers)

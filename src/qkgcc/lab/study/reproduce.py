@@ -31,7 +31,7 @@ from qkgcc.lab.frozen.paper_sets import FRAMES, SCALE, SNRS, T60S, PaperBenchmar
 from qkgcc.lab.provenance import commit
 from qkgcc.lab.rooms.draws import normal, stream
 from qkgcc.lab.scenes.engines import best_engine
-from qkgcc.lab.study import catalog, results
+from qkgcc.lab.study import paper_tables, results
 from qkgcc.lab.study.results import ReproductionRun
 from qkgcc.lab.training import config as configs
 from qkgcc.lab.training.data import set_hash
@@ -51,7 +51,7 @@ Delays = Callable[[npt.NDArray[np.int16]], Floats]
 """From frames of a benchmark to delays in samples. Shape: (N, 2, 2048) -> (N,)"""
 
 
-def fill(table: catalog.Table, run: ReproductionRun) -> list[results.Row]:
+def fill(table: paper_tables.Table, run: ReproductionRun) -> list[results.Row]:
     """Fill what can be filled of a table, write it after every new figure, and return its rows."""
     _check_choice(run)
     path = run.results / f"{table.name}.json"
@@ -77,14 +77,16 @@ def fill(table: catalog.Table, run: ReproductionRun) -> list[results.Row]:
 
 
 def _check_choice(run: ReproductionRun) -> None:
-    methods = {method.name for table in catalog.TABLES.values() for method in table.methods}
+    methods = {method.name for table in paper_tables.TABLES.values() for method in table.methods}
     if unknown := sorted(set(run.methods) - methods):
         raise InputError(f"there is no method {', '.join(unknown)}; there are {', '.join(sorted(methods))}")
-    if unknown_seeds := sorted(set(run.seeds) - set(catalog.SEEDS)):
-        raise InputError(f"there is no seed {unknown_seeds}; there are {', '.join(map(str, catalog.SEEDS))}")
+    if unknown_seeds := sorted(set(run.seeds) - set(paper_tables.SEEDS)):
+        raise InputError(f"there is no seed {unknown_seeds}; there are {', '.join(map(str, paper_tables.SEEDS))}")
 
 
-def _figures(row: results.Row, method: catalog.Method, seed: int | None, run: ReproductionRun) -> dict[str, Any] | None:
+def _figures(
+    row: results.Row, method: paper_tables.Method, seed: int | None, run: ReproductionRun
+) -> dict[str, Any] | None:
     """Figures of one seed: those that are known, or new ones where there is something to compute."""
     known = results.find_seed(row, seed) or _elsewhere(row, seed, run)
     path = _checkpoint(method.name, seed, run) if method.trained else None
@@ -131,7 +133,7 @@ def _last_epoch(row: results.Row, method: str, seed: int | None, run: Reproducti
 
 def _elsewhere(row: results.Row, seed: int | None, run: ReproductionRun) -> dict[str, Any] | None:
     """The same figures in another table, whose row has the costs, too."""
-    for name in catalog.TABLES:
+    for name in paper_tables.TABLES:
         other = results.find(results.read_rows(run.results, name), row["benchmark"], row["method"])
         found = results.find_seed(other, seed)
         if other is not None and found is not None:
@@ -206,7 +208,7 @@ def render(benchmark: PaperBenchmark, engine: str, run: ReproductionRun) -> None
     benchmark.render([bank], engine, cache=run.cache, progress=lambda: rooms(next(done)))
 
 
-def _new_row(benchmark: str, method: catalog.Method) -> results.Row:
+def _new_row(benchmark: str, method: paper_tables.Method) -> results.Row:
     fixed = {"params": 0, "flops": 3 * 5 * 4096 * 12} if not method.trained else {"params": None, "flops": None}
     return {
         "method": method.name,
@@ -219,7 +221,7 @@ def _new_row(benchmark: str, method: catalog.Method) -> results.Row:
     }
 
 
-def _about(table: catalog.Table, rows: list[results.Row]) -> dict[str, Any]:
+def _about(table: paper_tables.Table, rows: list[results.Row]) -> dict[str, Any]:
     """What the figures are of, by whom and in how long: training and evaluation together."""
     seeds = [one for row in rows for one in row["seeds"]]
     trained = {one["checkpoint"]: one["training"]["seconds"] for one in seeds if one.get("training")}  # each once
