@@ -22,7 +22,7 @@ from qkgcc import samples
 from qkgcc.arrays import DirectionEstimator, Geometry, PositionEstimator, array
 from qkgcc.arrays.evidence import FRAME, RATE
 from qkgcc.arrays.steering import arrivals, sphere
-from qkgcc.arrays.wiring import WIDEST, WiringCheck, same_shape
+from qkgcc.arrays.wiring import MAX_FAR_FIELD_APERTURE, WiringCheck, same_shape
 from qkgcc.audio.frames import cut_frames
 from qkgcc.audio.recording import open_audio
 from qkgcc.core.types import SPEED_OF_SOUND
@@ -110,7 +110,7 @@ def real(data: Path) -> Iterator[Case]:
 
 def suspected(case: Case, channels: npt.NDArray[np.floating]) -> bool:
     """Whether the recording is said to be wired otherwise. (Of compact arrays that does not depend on the method.)"""
-    if case.geometry.aperture > WIDEST:
+    if case.geometry.aperture > MAX_FAR_FIELD_APERTURE:
         answer = PositionEstimator(case.geometry)(channels, case.rate)
         return any("probably exchanged" in warning for warning in answer.warnings)
     frame, hop = round(FRAME * RATE), round(FRAME / 2 * RATE)  # as `ArrayEvidence` has them, which takes longer
@@ -133,7 +133,7 @@ def wrong_orders(case: Case, rng: np.random.Generator) -> list[tuple[int, ...]]:
     count, found = len(case.geometry), list[tuple[int, ...]]()
     while len(found) < ORDERS:
         order = rng.permutation(count)
-        if len(found) % 2 == 0 or case.geometry.aperture > WIDEST:
+        if len(found) % 2 == 0 or case.geometry.aperture > MAX_FAR_FIELD_APERTURE:
             first, second = order[:2]
             order = np.arange(count)
             order[[first, second]] = second, first
@@ -144,7 +144,7 @@ def wrong_orders(case: Case, rng: np.random.Generator) -> list[tuple[int, ...]]:
 
 def audible(case: Case, order: tuple[int, ...]) -> bool:
     """Whether the order changes the delays of these talkers by more than a slip of the geometry would."""
-    if case.truth is None or case.geometry.aperture > WIDEST:
+    if case.truth is None or case.geometry.aperture > MAX_FAR_FIELD_APERTURE:
         return True
     centred = case.geometry.microphones - case.geometry.microphones.mean(axis=0)
     waves = _times(centred, sphere(1600))[:, list(order)]
@@ -171,7 +171,7 @@ def measured(case: Case, number: int, doctor: bool) -> Iterator[tuple[str, bool]
             if doctor:
                 yield "doctor's order", named_by_doctor(case, case.samples[list(order)])
                 doctor = False
-    if case.geometry.aperture <= WIDEST:
+    if case.geometry.aperture <= MAX_FAR_FIELD_APERTURE:
         turned = case.samples.copy()
         turned[rng.integers(len(turned))] *= -1
         yield "inverted", suspected(case, turned)
@@ -224,7 +224,9 @@ def main() -> None:
             counts = found.setdefault((case.set, case.geometry.name), {})
             for what, noticed in measured(case, number, doctor=len(counts.get("right", [])) < 8):
                 counts.setdefault(what, []).append(noticed)
-            one_place = case.geometry.dimensions > 1 and case.geometry.aperture <= WIDEST  # lines leave two azimuths
+            one_place = (
+                case.geometry.dimensions > 1 and case.geometry.aperture <= MAX_FAR_FIELD_APERTURE
+            )  # lines leave two azimuths
             if case.truth is not None and one_place and len(counts["right"]) <= 12:
                 for what, confidence, right in answers(case, number):
                     said.setdefault((f"{case.set}, {case.geometry.name}", what), []).append((confidence, right))

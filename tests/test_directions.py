@@ -631,7 +631,7 @@ def test_mirror_images_have_the_same_delays(name: str) -> None:
     grid = Grid.of(geometry)
     directions = unit_vectors([0.0, 50.0, -120.0], [10.0, 60.0, 20.0])
     for direction in directions:
-        for mirror in [*grid.mirrors(direction), grid.folded(direction)]:
+        for mirror in [*grid.mirrors(direction), grid.fold(direction)]:
             pair = far_delays(geometry, geometry.pairs, np.stack([direction, mirror]))
             np.testing.assert_allclose(pair[:, 0], pair[:, 1], atol=1e-12)
     assert len(grid.mirrors(directions[0])) == (0 if geometry.dimensions == 3 else 1)

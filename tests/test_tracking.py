@@ -12,7 +12,7 @@ import pytest
 
 from qkgcc.core.errors import InputError
 from qkgcc.lab.study.scoring import score_tracks
-from qkgcc.tracks.motion import Motion, State, angle_between, moved, way_to
+from qkgcc.tracks.motion import Motion, State, angle_between, move, tangent_towards
 from qkgcc.tracks.paths import TUNING, find_tracks
 from qkgcc.tracks.segments import COLUMNS, Segment, rows, rttm, segments
 from qkgcc.tracks.tracker import Track, Tracker, Trajectory, smooth
@@ -630,14 +630,14 @@ def test_a_way_leads_to_its_end_and_carries_vectors_without_turning() -> None:
     rng = np.random.default_rng(0)
     start, end = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in rng.standard_normal((2, 50, 3)))
     tangent = np.cross(start, rng.standard_normal((50, 3)))
-    way = way_to(start, end)
-    arrived, carried = moved(start, way, tangent)
+    way = tangent_towards(start, end)
+    arrived, carried = move(start, way, tangent)
     np.testing.assert_allclose(arrived, end, atol=1e-9)
     np.testing.assert_allclose(np.sum(carried * end, axis=1), 0, atol=1e-9)
     np.testing.assert_allclose(np.linalg.norm(carried, axis=1), np.linalg.norm(tangent, axis=1))
     np.testing.assert_allclose(np.degrees(np.linalg.norm(way, axis=1)), angle_between(start, end))
     # And back again, it is the same vector.
-    np.testing.assert_allclose(moved(end, way_to(end, start), carried)[1], tangent, atol=1e-9)
+    np.testing.assert_allclose(move(end, tangent_towards(end, start), carried)[1], tangent, atol=1e-9)
 
 
 def test_two_steps_of_a_prediction_are_one_of_both() -> None:

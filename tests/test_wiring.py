@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from qkgcc import samples
 from qkgcc.arrays import DirectionEstimator, Geometry, array
 from qkgcc.arrays.stream import DirectionStream, frames_csv, frames_json
-from qkgcc.arrays.wiring import MISWIRED, same_shape
+from qkgcc.arrays.wiring import MISWIRED_TRUST, same_shape
 from qkgcc.audio.recording import open_audio
 from qkgcc.cli import app
 
@@ -61,9 +61,9 @@ def test_exchanged_and_inverted_microphones_lower_the_confidence_and_are_said(me
         answer = estimator(wrong, RATE)
         assert said in answer.warnings[0]
         assert "qkgcc doctor --array" in answer.warnings[0]
-        assert answer.confidence.max() <= MISWIRED
-        assert max(one.confidence for block in answer.blocks for one in block.directions) <= MISWIRED
-        assert answer.directions[0].confidence <= MISWIRED < right.directions[0].confidence
+        assert answer.confidence.max() <= MISWIRED_TRUST
+        assert max(one.confidence for block in answer.blocks for one in block.directions) <= MISWIRED_TRUST
+        assert answer.directions[0].confidence <= MISWIRED_TRUST < right.directions[0].confidence
 
 
 def test_every_wrong_order_and_inversion_of_the_bundled_recording_is_noticed() -> None:
@@ -106,7 +106,7 @@ def test_a_stream_says_it_as_soon_as_it_knows_however_the_sound_is_cut() -> None
         assert any("probably exchanged" in one for one in stream.notices.values())
         answers.append(np.concatenate([part.confidence for part in [*parts, stream.flush()]]))
     np.testing.assert_array_equal(*answers)
-    assert answers[0][:60].max() > MISWIRED >= answers[0][-20:].max()  # from 3 s on
+    assert answers[0][:60].max() > MISWIRED_TRUST >= answers[0][-20:].max()  # from 3 s on
 
 
 def test_tracks_of_a_stream_are_trusted_less_too() -> None:
@@ -115,9 +115,9 @@ def test_tracks_of_a_stream_are_trusted_less_too() -> None:
     rows = list(csv.DictReader(io.StringIO(frames_csv(frames))))
     late = [float(row["confidence"]) for row in rows if float(row["time"]) > 3.3]
     assert late
-    assert max(late) <= MISWIRED
+    assert max(late) <= MISWIRED_TRUST
     record = json.loads(frames_json(frames))
-    assert max(one["probability"] for row in record["tracks"][-10:] for one in row) <= MISWIRED
+    assert max(one["probability"] for row in record["tracks"][-10:] for one in row) <= MISWIRED_TRUST
 
 
 @pytest.mark.parametrize(("frame", "hop"), [(0.064, 0.2), (0.5, 0.25), (1.0, 1.0)])

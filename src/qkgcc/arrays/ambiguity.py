@@ -15,30 +15,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from qkgcc.arrays.geometry import Geometry, not_told, spanned
+from qkgcc.arrays.geometry import Geometry, indistinguishable, spanned_dimensions
 from qkgcc.arrays.steering import Pairs
+from qkgcc.core.types import Floats
+from qkgcc.tracks.motion import azimuth_elevation
 from qkgcc.tracks.segments import Angles
 
-HALF = 0.5
-"""Confidence of one of two answers that nothing tells apart, at most."""
-
-Floats = npt.NDArray[np.float64]
+MAX_AMBIGUOUS_CONFIDENCE = 0.5
+"""Of each of two directions that nothing tells apart."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ambiguity:
-    """What microphones cannot tell apart."""
+    """Which directions some microphones cannot tell apart."""
 
     dimensions: int
     """1: they are on a line, 2: in a plane, 3: in space."""
     axis: Floats | None
     """(3,) along a line, from its first microphone on; across a plane, upwards or else to the front; None in space."""
-    most: float = 1.0
-    """Probability that a direction may have: `HALF` where the whole array would tell two apart that these do not."""
-    what: str = "the microphones"
-    """That are on a line, or in a plane."""
+    max_confidence: float = 1.0
+    """`MAX_AMBIGUOUS_CONFIDENCE` where the whole array would tell two directions apart that these do not."""
+    subject: str = "the microphones"
+    """What lies on a line, or in a plane."""
 
     @classmethod
     def of(cls, geometry: Geometry, pairs: Pairs | None = None) -> Ambiguity:
@@ -49,15 +48,17 @@ class Ambiguity:
             return whole
         lower, higher = np.sort(np.array(pairs), axis=1).T
         baselines = places[higher] - places[lower]
-        dimensions = spanned(baselines)
+        dimensions = spanned_dimensions(baselines)
         if dimensions >= all_of_them:
             return whole
-        return cls(dimensions, _axis(baselines, dimensions, baselines[0]), HALF, "the pairs that count")
+        return cls(
+            dimensions, _axis(baselines, dimensions, baselines[0]), MAX_AMBIGUOUS_CONFIDENCE, "the pairs that count"
+        )
 
     @property
     def cannot_tell(self) -> str | None:
         """Which directions sound the same; None: all differ."""
-        return not_told(self.dimensions, self.what)
+        return indistinguishable(self.dimensions, self.subject)
 
     def mirrors(self, direction: Floats) -> list[Floats]:
         """Other directions that sound the same: one behind the plane, or of a line the one on the other side of it.
@@ -76,11 +77,11 @@ class Ambiguity:
         across = np.linalg.norm(np.cross(direction, self.axis))
         return float(np.degrees(np.arctan2(across, direction @ self.axis)))
 
-    def beside(self, direction: Floats) -> Floats:
+    def front_representative(self, direction: Floats) -> Floats:
         """Of a line: the direction on the cone that is as far to the front as can be, on the same side of the line."""
         assert self.axis is not None
         along = float(direction @ self.axis)
-        across = np.sqrt(max(0.0, 1 - along**2)) * beside(self.axis)
+        across = np.sqrt(max(0.0, 1 - along**2)) * front_perpendicular(self.axis)
         return np.asarray(along * self.axis + (across if direction @ across >= 0 else -across))
 
     def angles(self, direction: Floats, *, rising: bool) -> Angles:
@@ -89,9 +90,10 @@ class Ambiguity:
         Args:
             rising: whether its elevation is followed, too.
         """
-        azimuth, up = _degrees(direction)
+        azimuth, up = map(float, azimuth_elevation(direction))
         elevation = up if rising and self.dimensions > 1 else None
-        for other, lower in (_degrees(one) for one in self.mirrors(direction)):
+        for mirror in self.mirrors(direction):
+            other, lower = map(float, azimuth_elevation(mirror))
             # Of a level array the mirror image of what is followed in its plane is itself.
             if elevation is not None or abs((other - azimuth + 180) % 360 - 180) > 1e-3:
                 return Angles(azimuth, elevation, self.cone(direction), other, None if elevation is None else lower)
@@ -101,16 +103,11 @@ class Ambiguity:
 IN_SPACE = Ambiguity(3, None)
 
 
-def beside(axis: Floats) -> Floats:
-    """A unit vector across a line: towards the front, or to the left of a line that leads there."""
+def front_perpendicular(axis: Floats) -> Floats:
+    """A unit vector across a line: towards the front, or to the left of a line that leads to the front."""
     across = np.eye(3)[0] if abs(axis[0]) < 0.9 else np.eye(3)[1]
     across = across - (across @ axis) * axis
     return np.asarray(across / np.linalg.norm(across))
-
-
-def _degrees(direction: Floats) -> tuple[float, float]:
-    front, left, up = direction
-    return float(np.degrees(np.arctan2(left, front))), float(np.degrees(np.arctan2(up, np.hypot(front, left))))
 
 
 def _axis(vectors: Floats, dimensions: int, leading: Floats) -> Floats | None:

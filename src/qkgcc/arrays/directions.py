@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.arrays.ambiguity import HALF, Ambiguity
-from qkgcc.arrays.context import CONTEXT, LONGEST, Context
+from qkgcc.arrays.ambiguity import MAX_AMBIGUOUS_CONFIDENCE, Ambiguity
+from qkgcc.arrays.context import CONTEXT, MAX_CONTEXT_BLOCK, Context
 from qkgcc.arrays.evidence import (
     FRAME,
     ArrayEvidence,
@@ -35,12 +35,12 @@ from qkgcc.arrays.evidence import (
     opened,
 )
 from qkgcc.arrays.geometry import MAX_DISTANCE, Geometry
-from qkgcc.arrays.grids import Floats, Grid, angle_between, azimuth_elevation
+from qkgcc.arrays.grids import Floats, Grid
 from qkgcc.arrays.maps import (
-    CALIBRATED,
-    NEAR,
-    ON_A_LINE,
-    SEPARATION,
+    FIT_CIRCLE,
+    FIT_LINE_CONTEXT,
+    MIN_SEPARATION,
+    NEAR_ANGLE,
     DirectionHistogram,
     FrameMaps,
     Peak,
@@ -67,24 +67,25 @@ from qkgcc.core.checks import (
 from qkgcc.core.errors import InputError
 from qkgcc.core.types import SPEED_OF_SOUND
 from qkgcc.network.registry import ARRAY_DEFAULT, CLASSICAL
-from qkgcc.tracks.motion import Motion
+from qkgcc.tracks.motion import Motion, angle_between, azimuth_elevation
 from qkgcc.tracks.paths import find_tracks
 from qkgcc.tracks.tracker import Track, Tracker, Trajectory, smooth
 
-MOST = 4
-"""Sources that "auto" looks for, at most."""
-LEAST = 0.06
-"""Share of what the frames say that a source has to have for "auto" to count it, or what it would be if frames said
-nothing at all where that is more."""
-SURELY = 0.15
-"""What the frames that speak for a source count by in all (`FrameMaps.weights`), for "auto" to count it beside another:
-in a pause, the few that are heard speak for anything."""
-FRAME_ERROR, SHARPNESS, USUAL_SPEED = 4.0, 2.0, 10.0
-"""Of the tracker, see there: the best of some on simulated scenes with talkers of dev-clean who stand and walk."""
+MAX_AUTO_SOURCES = 4
+"""Sources that `sources="auto"` looks for."""
+MIN_AUTO_SHARE = 0.06
+"""Share of the frames' weight that a source needs to be counted by "auto", or that of uniform frames where that is
+more."""
+MIN_AUTO_WEIGHT = 0.15
+"""Summed frame weight (`FrameMaps.weights`) that a further source needs to be counted by "auto": in pauses a few frames
+would otherwise support any direction."""
+TRACKER_ERROR, TRACKER_SHARPNESS, TRACKER_SPEED = 4.0, 2.0, 10.0
+"""`error` (degrees), `sharpness` and usual speed (degrees a second) of the `Tracker`: the best of some on simulated
+scenes with talkers of dev-clean who stand and walk."""
 BLOCK = 1.0
 """Seconds that one answer of a `DirectionBlock` is about."""
 
-_ROUNDING = 1e-6  # seconds
+_TIME_ROUNDING = 1e-6  # seconds
 
 
 class DirectionEstimator:
@@ -95,8 +96,8 @@ class DirectionEstimator:
         method: a name out of `qkgcc.METHODS`, or the file of a steered network. Classical ones are steered response
             power, such as SRP-PHAT.
         sources: how many to look for in each block and in the whole, or "auto": those that more frames speak for
-            than chance would have it, up to `MOST`. A number is also the most that are followed at any moment. By
-            default one, and as many tracks as there are.
+            than chance would have it, up to `MAX_AUTO_SOURCES`. A number is also the most that are followed at any
+            moment. By default one, and as many tracks as there are.
         grid: "circle" (azimuths; by default of flat arrays) or "sphere" (by default of those in space); a line has its
             own.
         distance: metres from the middle of the microphones to the sources, or several that are tried; by default they
@@ -104,7 +105,7 @@ class DirectionEstimator:
         frame, hop: seconds; by default hops are half a frame.
         block: seconds that one block's answer is about.
         context: seconds before and after a block that are heard with it, see `directions.context`; 0: each block for
-            itself, as are those of more than `LONGEST` seconds, of a sphere, and of classical methods.
+            itself, as are those of more than `MAX_CONTEXT_BLOCK` seconds, of a sphere, and of classical methods.
         pairs: of microphones that count; by default all. What their baselines span is all that is known: one pair of a
             square is a line, three pairs of the same face of a tetrahedron are a plane.
         band: lowest and highest frequency in Hz that may count: what a fan or the mains do below is left out.
@@ -153,7 +154,7 @@ class DirectionEstimator:
         geometry = self.geometry
         pairs = None if pairs is None else checked_pairs(geometry, pairs)
         self.grid = Grid.of(geometry, grid, self._distances, pairs)
-        alone = self.method in CLASSICAL or self.grid.kind == "sphere" or block > LONGEST
+        alone = self.method in CLASSICAL or self.grid.kind == "sphere" or block > MAX_CONTEXT_BLOCK
         self.context = 0.0 if alone else context
         self._options: dict[str, Any] = {
             "frame": frame,
@@ -182,9 +183,9 @@ class DirectionEstimator:
             self.grid.cells,
             evidence.hop / evidence.rate,
             frame_seconds=evidence.frame / evidence.rate,
-            error=FRAME_ERROR,
-            sharpness=SHARPNESS,
-            motion=Motion(speed=USUAL_SPEED),
+            error=TRACKER_ERROR,
+            sharpness=TRACKER_SHARPNESS,
+            motion=Motion(speed=TRACKER_SPEED),
             most=self.most,
             line=self.grid.kind == "line",
         )
@@ -193,9 +194,9 @@ class DirectionEstimator:
         """As many directions as were asked for."""
         if self.sources != "auto":
             return summed.peaks(int(self.sources))
-        least = max(LEAST, self.grid.chance(NEAR))
-        found = summed.peaks(MOST, least)
-        others = itertools.takewhile(lambda peak: peak.share * summed.weight >= SURELY, found[1:])
+        least = max(MIN_AUTO_SHARE, self.grid.chance(NEAR_ANGLE))
+        found = summed.peaks(MAX_AUTO_SOURCES, least)
+        others = itertools.takewhile(lambda peak: peak.share * summed.weight >= MIN_AUTO_WEIGHT, found[1:])
         return summed.peaks(min(len(found), 1 + len(list(others))), least)
 
     def peaks_along(
@@ -211,7 +212,7 @@ class DirectionEstimator:
         count = len(self.peaks(summed)) if self.sources == "auto" else int(self.sources)
         lines = context.lines(first, last, count, held=whole)
         total = sum(line.around for line in lines)
-        fitted = ON_A_LINE if self.grid.kind == "line" else CALIBRATED
+        fitted = FIT_LINE_CONTEXT if self.grid.kind == "line" else FIT_CIRCLE
         sure = (probability(line.around, total - line.around, fitted) for line in lines)
         return [Peak(*summed.refine_peak(line.cell), line.share, one) for line, one in zip(lines, sure, strict=True)]
 
@@ -259,11 +260,11 @@ class DirectionEstimator:
             if keep_maps:
                 kept.append(np.where(frames.heard[:, None], found.cells, np.nan).astype(np.float32))
         evidence.check_heard(recording.name)
-        fewer = self._of_living(evidence.dead)
+        fewer = self._reduced_to_living(evidence.dead)
         if fewer is not None:
             living, alone = fewer
             found_alone = alone(recording.pick(living), progress=progress, keep_maps=keep_maps, track=track)
-            return self._remarked(dataclasses.replace(found_alone, warnings=evidence.warnings))
+            return self._with_warnings(dataclasses.replace(found_alone, warnings=evidence.warnings))
         times, directions, distances, confidence, level = (np.concatenate(part) for part in zip(*rows, strict=True))
         azimuth, elevation = azimuth_elevation(directions)
         line = self.grid.kind == "line"
@@ -291,9 +292,9 @@ class DirectionEstimator:
             tracks=None if following is None else tuple(following.finished()),
             warnings=evidence.warnings,
         )
-        return self._remarked(answer.scale_confidence(evidence.trust))
+        return self._with_warnings(answer.scale_confidence(evidence.trust))
 
-    def _remarked(self, answer: DirectionEstimate) -> DirectionEstimate:
+    def _with_warnings(self, answer: DirectionEstimate) -> DirectionEstimate:
         """With a word on sources that were asked for and not found; those that are followed are at most so many."""
         if answer.tracks is not None:
             return answer
@@ -302,31 +303,35 @@ class DirectionEstimator:
         return dataclasses.replace(answer, warnings=(*answer.warnings, *fewer))
 
     def directions(self, peaks: Sequence[Peak], summed: DirectionHistogram) -> tuple[Direction, ...]:
-        """Peaks of some frames as they are answered: with the directions that sound the same to who lives in these.
+        """Directions of peaks, with those that sound the same to the microphones that are alive in these frames.
 
         Where fewer microphones live than the grid is made for, two of its peaks may be one source.
         """
-        alike = self._alike(mostly_dead(summed.dead, summed.frames))
-        if alike is self.grid.ambiguity:
-            return tuple(self.direction(peak, alike) for peak in peaks)
+        ambiguity = self._ambiguity_of(mostly_dead(summed.dead, summed.frames))
+        if ambiguity is self.grid.ambiguity:
+            return tuple(self.direction(peak, ambiguity) for peak in peaks)
         found: list[Peak] = []
         for peak in peaks:
-            here = peak._replace(direction=alike.beside(peak.direction)) if alike.dimensions == 1 else peak
-            same = [one for other in found for one in (other.direction, *alike.mirrors(other.direction))]
-            if all(self.grid.between(here.direction, one) >= SEPARATION / 2 for one in same):
+            here = (
+                peak._replace(direction=ambiguity.front_representative(peak.direction))
+                if ambiguity.dimensions == 1
+                else peak
+            )
+            same = [one for other in found for one in (other.direction, *ambiguity.mirrors(other.direction))]
+            if all(self.grid.between(here.direction, one) >= MIN_SEPARATION / 2 for one in same):
                 found.append(here)
-        return tuple(self.direction(peak, alike) for peak in found)
+        return tuple(self.direction(peak, ambiguity) for peak in found)
 
-    def direction(self, peak: Peak, alike: Ambiguity) -> Direction:
-        """A peak as it is answered: with the directions that sound the same."""
+    def direction(self, peak: Peak, ambiguity: Ambiguity) -> Direction:
+        """The direction of a peak, with those that sound the same."""
         azimuth, elevation = (float(one) for one in azimuth_elevation(peak.direction))
-        also = [azimuth_elevation(one) for one in alike.mirrors(peak.direction)]
+        also = [azimuth_elevation(one) for one in ambiguity.mirrors(peak.direction)]
         return Direction(
             azimuth=azimuth,
-            elevation=None if alike.dimensions == 1 else elevation,
-            cone=alike.cone(peak.direction),
+            elevation=None if ambiguity.dimensions == 1 else elevation,
+            cone=ambiguity.cone(peak.direction),
             distance=None if math.isinf(peak.distance) else peak.distance,
-            confidence=min(peak.confidence, alike.most) if self.posterior else peak.confidence,
+            confidence=min(peak.confidence, ambiguity.max_confidence) if self.posterior else peak.confidence,
             share=peak.share,
             also=tuple((float(a), float(e)) for a, e in also),
         )
@@ -338,14 +343,14 @@ class DirectionEstimator:
 
     def cannot_tell(self, dead: Sequence[int]) -> str | None:
         """Which directions sound the same to the microphones that live: a triangle of which one is dead is a line."""
-        return self._alike(dead).cannot_tell
+        return self._ambiguity_of(dead).cannot_tell
 
-    def _alike(self, dead: Sequence[int]) -> Ambiguity:
+    def _ambiguity_of(self, dead: Sequence[int]) -> Ambiguity:
         """What sounds the same to those that live; the grid's own where that is no more than it is to all of them."""
         living = self._living(dead)
-        alike = self.grid.ambiguity if living is None else Ambiguity.of(living.geometry, living.pairs)
-        less = alike.dimensions < self.grid.ambiguity.dimensions
-        return dataclasses.replace(alike, most=HALF) if less else self.grid.ambiguity
+        ambiguity = self.grid.ambiguity if living is None else Ambiguity.of(living.geometry, living.pairs)
+        less = ambiguity.dimensions < self.grid.ambiguity.dimensions
+        return dataclasses.replace(ambiguity, max_confidence=MAX_AMBIGUOUS_CONFIDENCE) if less else self.grid.ambiguity
 
     def _living(self, dead: Sequence[int]) -> _Living | None:
         """The microphones without the dead ones; None: none is dead, or no pair that counts is left."""
@@ -359,19 +364,19 @@ class DirectionEstimator:
                 return None
         return _Living(kept, Geometry(self.geometry.microphones[kept], self.geometry.name), pairs)
 
-    def _of_living(self, dead: Sequence[int]) -> tuple[list[int], DirectionEstimator] | None:
+    def _reduced_to_living(self, dead: Sequence[int]) -> tuple[list[int], DirectionEstimator] | None:
         """Those that live, and an estimator for them, where they tell less than all of them would.
 
         A square of which two are dead is a line: its grid has one place for all that sounds the same.
         """
-        living, alike = self._living(dead), self._alike(dead)
-        if living is None or alike is self.grid.ambiguity:
+        living, ambiguity = self._living(dead), self._ambiguity_of(dead)
+        if living is None or ambiguity is self.grid.ambiguity:
             return None
         kept, geometry, pairs = living
         alone = copy.copy(self)
         alone.geometry, alone._options = geometry, self._options | {"pairs": pairs}
-        grid = Grid.of(geometry, None if alike.dimensions == 1 else self.grid.kind, self._distances, pairs)
-        alone.grid = dataclasses.replace(grid, ambiguity=alike)
+        grid = Grid.of(geometry, None if ambiguity.dimensions == 1 else self.grid.kind, self._distances, pairs)
+        alone.grid = dataclasses.replace(grid, ambiguity=ambiguity)
         return kept, alone
 
 
@@ -395,7 +400,7 @@ class _Living(NamedTuple):
     """Those that count, by their numbers among themselves; None: all."""
 
 
-def followed(tracker: Tracker, frames: ArrayFrames, found: FrameMaps) -> list[list[Track]]:
+def update_tracks(tracker: Tracker, frames: ArrayFrames, found: FrameMaps) -> list[list[Track]]:
     """The tracks after each frame."""
     return [
         tracker.update(float(time), cells, reliability=1.0 if heard else 0.0)
@@ -418,7 +423,7 @@ class _Following:
 
     def add(self, frames: ArrayFrames, found: FrameMaps) -> None:
         if self._grid.kind == "sphere":
-            self._history += zip(frames.times.tolist(), followed(self._tracker, frames, found), strict=True)
+            self._history += zip(frames.times.tolist(), update_tracks(self._tracker, frames, found), strict=True)
         else:
             self._frames.append((frames.times, found.cells.astype(np.float32), frames.heard))
 
@@ -473,7 +478,7 @@ class _Blocks:
     def _finish(self) -> None:
         estimator, summed = self._estimator, self._waiting.popleft()
         first, last = self._bounds()
-        whole = last <= self._end + _ROUNDING
+        whole = last <= self._end + _TIME_ROUNDING
         last = last if whole else self._end
         if self._context is None:
             peaks = estimator.peaks(summed)

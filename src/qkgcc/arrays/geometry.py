@@ -119,21 +119,21 @@ class Geometry:
         >>> Geometry(np.array([[0, 0, 0], [0.3, 0, 0], [0, 0.4, 0.0001]])).dimensions
         2
         """
-        return spanned(self.microphones - self.microphones.mean(axis=0))
+        return spanned_dimensions(self.microphones - self.microphones.mean(axis=0))
 
     @property
     def cannot_tell(self) -> str | None:
         """Which directions sound the same to this array; None: all differ."""
-        return not_told(self.dimensions, "the microphones")
+        return indistinguishable(self.dimensions, "the microphones")
 
 
-def spanned(vectors: Floats) -> int:
+def spanned_dimensions(vectors: Floats) -> int:
     """1: all along one line, 2: in a plane, 3: neither; up to what is too thin to count. Shape: (N, 3)"""
     extents = np.linalg.svd(vectors, compute_uv=False)
     return int((extents > _MIN_EXTENT * extents[0]).sum())
 
 
-def not_told(dimensions: int, what: str) -> str | None:
+def indistinguishable(dimensions: int, what: str) -> str | None:
     """Which directions sound the same to what lies on a line or in a plane; None: all differ."""
     return {
         1: f"directions at the same angle to the line of {what} (a cone around it)",

@@ -21,19 +21,20 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial import cKDTree
 
-from qkgcc.arrays.ambiguity import Ambiguity, beside
+from qkgcc.arrays.ambiguity import Ambiguity, front_perpendicular
 from qkgcc.arrays.geometry import Geometry
 from qkgcc.arrays.steering import Pairs, far_delays, near_delays
 from qkgcc.core.checks import check_choice
 from qkgcc.core.errors import InputError
+from qkgcc.tracks.motion import angle_between, azimuth_elevation
 
 GRIDS = ("line", "circle", "sphere")
 STEP = {"line": 1.0, "circle": 2.0, "sphere": 4.0}
 """Degrees between cells."""
-RISE, HIGHEST = 10.0, 70.0
+ELEVATION_STEP, MAX_ELEVATION = 10.0, 70.0
 """Degrees between the elevations of a circle's cell, and the largest of them."""
 
-_SECTOR = 10.0  # degrees between the sectors of a sphere
+_SECTOR_STEP = 10.0  # degrees between the sectors of a sphere
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
@@ -47,18 +48,6 @@ def unit_vectors(azimuth: npt.ArrayLike, elevation: npt.ArrayLike = 0.0) -> Floa
     """
     around, up = np.broadcast_arrays(np.radians(azimuth), np.radians(elevation))
     return np.stack([np.cos(up) * np.cos(around), np.cos(up) * np.sin(around), np.sin(up)], axis=-1)
-
-
-def azimuth_elevation(directions: Floats) -> tuple[Floats, Floats]:
-    """Degrees; azimuths from -180 to 180. Shape: (..., 3) -> (...,), (...,)"""
-    front, left, up = np.moveaxis(directions, -1, 0)
-    return np.degrees(np.arctan2(left, front)), np.degrees(np.arctan2(up, np.hypot(front, left)))
-
-
-def angle_between(first: Floats, second: Floats) -> Floats:
-    """Degrees between unit vectors. Shape: (..., 3), (..., 3) -> (...,)"""
-    across = np.linalg.norm(np.cross(first, second), axis=-1)
-    return np.asarray(np.degrees(np.arctan2(across, (first * second).sum(axis=-1))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,14 +103,14 @@ class Grid:
         if chosen == "line":
             assert axis is not None
             angles = np.radians(np.arange(0, 180 + STEP["line"] / 2, STEP["line"]))[:, None]
-            cells = np.cos(angles) * axis + np.sin(angles) * beside(axis)
-            bases, neighbours = cells[:, None], _along(len(cells), wraps=False)
+            cells = np.cos(angles) * axis + np.sin(angles) * front_perpendicular(axis)
+            bases, neighbours = cells[:, None], _cells_beside(len(cells), wraps=False)
         elif chosen == "circle":
             azimuths = np.arange(0, 360, STEP["circle"])
-            cells, neighbours = unit_vectors(azimuths), _along(len(azimuths), wraps=True)
-            bases = unit_vectors(azimuths[:, None], np.arange(-HIGHEST, HIGHEST + 1, RISE))
+            cells, neighbours = unit_vectors(azimuths), _cells_beside(len(azimuths), wraps=True)
+            bases = unit_vectors(azimuths[:, None], np.arange(-MAX_ELEVATION, MAX_ELEVATION + 1, ELEVATION_STEP))
         else:
-            cells = _rings(STEP["sphere"])
+            cells = _sphere_cells(STEP["sphere"])
             if axis is not None:
                 cells = cells[cells @ axis >= -1e-9]
             bases = cells[:, None]
@@ -137,7 +126,7 @@ class Grid:
             ranges = np.tile(np.asarray(distances, np.float64), bases.shape[1])
         sectors = np.arange(len(cells))
         if chosen == "sphere":
-            _, sectors = cKDTree(_rings(_SECTOR)).query(cells)
+            _, sectors = cKDTree(_sphere_cells(_SECTOR_STEP)).query(cells)
         return cls(chosen, geometry, cells, points, ranges, possible, ambiguity, neighbours, sectors.astype(np.intp))
 
     @property
@@ -187,7 +176,7 @@ class Grid:
         """Share of the cells that lie within so many degrees of one."""
         return float((self.apart(self.cells[len(self.cells) // 2]) <= near).mean())
 
-    def turned(self, directions: Floats, cells: Indices, offsets: Floats) -> Floats:
+    def refine_angles(self, directions: Floats, cells: Indices, offsets: Floats) -> Floats:
         """Directions in cells of a line or a circle, as high as they are, but between the cells.
 
         Args:
@@ -199,10 +188,10 @@ class Grid:
             return unit_vectors(angles, azimuth_elevation(directions)[1])
         assert self.axis is not None
         radians = np.radians(angles)[:, None]
-        return np.asarray(np.cos(radians) * self.axis + np.sin(radians) * beside(self.axis))
+        return np.asarray(np.cos(radians) * self.axis + np.sin(radians) * front_perpendicular(self.axis))
 
-    def folded(self, directions: Floats) -> Floats:
-        """Directions on the side that is tried: those on the other side become their mirror images.
+    def fold(self, directions: Floats) -> Floats:
+        """Directions on the side that is searched: those on the other side become their mirror images.
 
         Shape: (..., 3) -> same
         """
@@ -211,7 +200,7 @@ class Grid:
         along = (directions @ self.axis)[..., None]
         if self.kind == "line":
             across = np.sqrt(np.maximum(0.0, 1 - along**2))
-            return np.asarray(along * self.axis + across * beside(self.axis))
+            return np.asarray(along * self.axis + across * front_perpendicular(self.axis))
         return np.asarray(directions - 2 * np.minimum(along, 0) * self.axis)
 
     def mirrors(self, direction: Floats) -> list[Floats]:
@@ -219,12 +208,12 @@ class Grid:
         return self.ambiguity.mirrors(direction)
 
 
-def _along(count: int, *, wraps: bool) -> Indices:
+def _cells_beside(count: int, *, wraps: bool) -> Indices:
     near = np.arange(count)[:, None] + np.arange(-1, 2)
     return near % count if wraps else np.clip(near, 0, count - 1)
 
 
-def _rings(step: float) -> Floats:
+def _sphere_cells(step: float) -> Floats:
     """Directions about `step` degrees apart all over the sphere. Shape: (C, 3)"""
     rows = []
     for elevation in np.linspace(-90, 90, round(180 / step) + 1):

@@ -1,9 +1,9 @@
-"""Where frames say that sources are: maps over a grid of directions, added up over time, and their peaks.
+"""Maps of where sources are, over a grid of directions: of each frame, added up over time, and their peaks.
 
 A network's frame becomes a distribution over directions: the log-posteriors of all pairs are averaged at each
 direction's delays, and
 
-    p(direction) ~ exp(`KAPPA` * mean over the pairs).
+    p(direction) ~ exp(`FRAME_CONCENTRATION` * mean over the pairs).
 
 A mean, and not a sum: pairs share microphones, so their errors are not independent, and how sure a frame is does not
 grow with their number. Distributions of frames are then *summed*, not multiplied: in a moment of a conversation one
@@ -31,35 +31,37 @@ import numpy.typing as npt
 import scipy.sparse
 
 from qkgcc.arrays.evidence import ArrayEvidence, ArrayFrames
-from qkgcc.arrays.grids import RISE, STEP, Grid, angle_between, azimuth_elevation, unit_vectors
+from qkgcc.arrays.grids import ELEVATION_STEP, STEP, Grid, unit_vectors
 from qkgcc.arrays.steering import Steering
 from qkgcc.dsp.peaks import vertex
+from qkgcc.tracks.motion import angle_between, azimuth_elevation
 from qkgcc.tracks.ridges import deconvolve_ridges, sharpen
 
-KAPPA = 16.0
-"""How sure a frame is of its direction, see above."""
-SURENESS = 2.0
-"""Exponent of what a frame counts by."""
-SEPARATION = 20.0
-"""Degrees that two sources are apart at least."""
-RESERVE = 0.02
-"""What a frame says of no direction, against at most 1 of some: where no frame is sure, as in pauses, no peak is."""
-NEAR = 10.0
-"""Degrees around a direction in which what frames say speaks for it."""
+FRAME_CONCENTRATION = 16.0
+"""Concentration of a frame's distribution, see above."""
+WEIGHT_EXPONENT = 2.0
+"""Exponent of the weights of frames, see above."""
+MIN_SEPARATION = 20.0
+"""Degrees between two sources."""
+SILENT_SHARE = 0.02
+"""Share that each frame leaves to no direction, against a weight of at most 1: where no frame is sure, as in pauses, no
+peak is."""
+NEAR_ANGLE = 10.0
+"""Degrees around a direction in which the weight of frames speaks for it."""
 
-CALIBRATED = (0.090, 2.05)
+FIT_CIRCLE = (0.090, 2.05)
 """The a and b of `probability`."""
-ON_A_LINE, ALONE_ON_A_LINE = (0.145, 2.14), (0.36, 3.64)
-"""The same of microphones on a line: with the seconds around a block, and of peaks of `DirectionHistogram.sources`."""
+FIT_LINE_CONTEXT, FIT_LINE = (0.145, 2.14), (0.36, 3.64)
+"""The same of microphones on a line: with the seconds around a block, and of `DirectionHistogram.sources` alone."""
 
-_ZOOMS = 8  # times that the refinement halves its steps: from 2 degrees to less than a hundredth
+_REFINEMENTS = 8  # times that the refinement halves its steps: from 2 degrees to less than a hundredth
 
 Floats = npt.NDArray[np.float64]
 Floats32 = npt.NDArray[np.float32]
 
 
 class FrameMaps(NamedTuple):
-    """What frames say of the cells of a grid. Shape: T frames, C cells, V points in each."""
+    """Maps of single frames over a grid. Shape: T frames, C cells, V points in each."""
 
     cells: Floats
     """(T, C) distributions, rows that sum to 1 (uniform for silence); or sums of correlations."""
@@ -70,7 +72,7 @@ class FrameMaps(NamedTuple):
 
 
 class Peak(NamedTuple):
-    """A direction that a map speaks for."""
+    """A maximum of a map."""
 
     direction: Floats
     """(3,) unit vector."""
@@ -79,11 +81,11 @@ class Peak(NamedTuple):
     share: float
     """Of all that was said by the frames, what lies near it; of correlations, how well they agree on it."""
     confidence: float
-    """Probability that a source is within `NEAR` degrees, see `probability`; of correlations, the share again."""
+    """Probability that a source is within `NEAR_ANGLE` degrees, see `probability`; of correlations, the share again."""
 
 
-def probability(share: float, others: float, fitted: tuple[float, float] = CALIBRATED) -> float:
-    """That a source is within `NEAR` degrees of a peak with a share, from what no other peak explains.
+def probability(share: float, others: float, fitted: tuple[float, float] = FIT_CIRCLE) -> float:
+    """That a source is within `NEAR_ANGLE` degrees of a peak with a share, from what no other peak explains.
 
     c = share / (1 - others) says too little: a peak with a third of it is right in 9 of 10 cases. 1 / (1 + (a / c)^b)
     was fitted to the blocks of 1 s of 96 simulated rooms (two arrays, one to three talkers;
@@ -98,7 +100,7 @@ def probability(share: float, others: float, fitted: tuple[float, float] = CALIB
 
 
 class SpatialPosterior:
-    """From frames to maps, for one evidence and one grid. It has no memory: `DirectionHistogram` has."""
+    """Turns frames into maps, for one evidence and one grid. It has no state; `DirectionHistogram` has."""
 
     def __init__(self, evidence: ArrayEvidence, grid: Grid, speed_of_sound: float) -> None:
         self.grid, self.posterior = grid, evidence.kind == "posterior"
@@ -123,17 +125,17 @@ class SpatialPosterior:
             return FrameMaps(cells, mean, frames.heard.astype(np.float64))
         mean[:, impossible] = -np.inf
         mean -= mean.max(axis=1, keepdims=True)
-        points = np.exp(KAPPA * mean)
+        points = np.exp(FRAME_CONCENTRATION * mean)
         points /= points.sum(axis=1, keepdims=True)
         cells = np.ascontiguousarray(points.reshape(shape).sum(axis=-1))
         entropy = -(cells * np.log(np.maximum(cells, 1e-300))).sum(axis=1)
-        sure = np.clip(1 - entropy / np.log(grid.possible.any(axis=1).sum()), 0, 1) ** SURENESS
+        sure = np.clip(1 - entropy / np.log(grid.possible.any(axis=1).sum()), 0, 1) ** WEIGHT_EXPONENT
         return FrameMaps(cells, points, np.where(frames.heard, sure, 0.0))
 
     def directions(self, found: FrameMaps) -> tuple[Floats, Floats, Floats]:
         """Of each frame by itself: direction, distance in metres, confidence. Shape: T frames -> (T, 3), (T,), (T,)
 
-        The confidence is what the frame says within `NEAR` degrees, or the mean correlation of the pairs there.
+        The confidence is what the frame says within `NEAR_ANGLE` degrees, or the mean correlation of the pairs there.
         """
         grid, (_, variants) = self.grid, self.grid.possible.shape
         best = found.cells.argmax(axis=1) if len(found.cells) else np.zeros(0, np.intp)
@@ -150,18 +152,18 @@ class SpatialPosterior:
             below, top, above = (value[frames, grid.neighbours[best, side]] for side in range(3))
             bend = 2 * top - below - above
             offset = np.where(bend > 0, (above - below) / np.where(bend > 0, 2 * bend, 1), 0.0)
-            direction = grid.turned(direction, best, np.clip(offset, -0.5, 0.5))
+            direction = grid.refine_angles(direction, best, np.clip(offset, -0.5, 0.5))
         confidence = np.zeros(len(best))
         for cell in np.unique(best):
             rows = best == cell
-            near = np.flatnonzero(grid.apart(grid.cells[cell]) <= NEAR) if self.posterior else np.array([cell])
+            near = np.flatnonzero(grid.apart(grid.cells[cell]) <= NEAR_ANGLE) if self.posterior else np.array([cell])
             confidence[rows] = np.ascontiguousarray(found.cells[rows][:, near]).sum(axis=1)
-        most = grid.ambiguity.most if self.posterior else 1.0
+        most = grid.ambiguity.max_confidence if self.posterior else 1.0
         return direction, distance, np.where(found.weights > 0, np.clip(confidence, 0, most), 0.0)
 
 
 class DirectionHistogram:
-    """Maps of frames added up, with what refines their peaks: the same little memory however many they are."""
+    """Maps of frames added up, and what refines their peaks. Its memory does not grow with the number of frames."""
 
     def __init__(self, maps: SpatialPosterior) -> None:
         self._maps = maps
@@ -196,13 +198,13 @@ class DirectionHistogram:
 
     @property
     def cells(self) -> Floats:
-        """What all frames say, a distribution (or mean correlations). Shape: (C,)"""
+        """The distribution over directions of all frames (or mean correlations). Shape: (C,)"""
         whole = self._cells / self.weight if self.weight else np.zeros_like(self._cells)
         return np.asarray(whole if self._maps.posterior else whole.max(axis=-1))
 
     @property
     def sources(self) -> Floats:
-        """What all frames say of where sources are: of a line, without what is thrown back of them. Shape: (C,)"""
+        """The distribution of sources: of a line, without the ridges that reflections make of them. Shape: (C,)"""
         if self._maps.grid.kind != "line" or not self._maps.posterior or not self.weight:
             return self.cells
         if self._sources is None:
@@ -210,7 +212,7 @@ class DirectionHistogram:
         return self._sources
 
     def peaks(self, count: int, least: float = 0.0) -> list[Peak]:
-        """Up to so many, the strongest first, `SEPARATION` degrees apart.
+        """Up to so many, the strongest first, `MIN_SEPARATION` degrees apart.
 
         Args:
             least: share that each has to have.
@@ -223,18 +225,18 @@ class DirectionHistogram:
         shares: list[float] = []
         while len(found) < count and np.isfinite(left.max()):
             cell = int(left.argmax())
-            direction, distance = self._refined(cell)
+            direction, distance = self._refine(cell)
             # The refined direction of a weak peak may run into a stronger one: the cell itself stands then.
-            if any(grid.between(direction, other) < SEPARATION / 2 for other, _ in found):
-                direction = grid.folded(grid.cells[cell])
+            if any(grid.between(direction, other) < MIN_SEPARATION / 2 for other, _ in found):
+                direction = grid.fold(grid.cells[cell])
             share = self._share(cell, direction)
             if share < least:
                 break
             found.append((direction, distance))
             shares.append(share)
-            left[grid.apart(grid.cells[cell]) < SEPARATION] = -np.inf
+            left[grid.apart(grid.cells[cell]) < MIN_SEPARATION] = -np.inf
         total = sum(shares)
-        fitted = ALONE_ON_A_LINE if grid.kind == "line" else CALIBRATED
+        fitted = FIT_LINE if grid.kind == "line" else FIT_CIRCLE
         return [
             Peak(
                 direction, distance, share, probability(share, total - share, fitted) if self._maps.posterior else share
@@ -246,16 +248,15 @@ class DirectionHistogram:
         grid, cells = self._maps.grid, self.sources
         if not self._maps.posterior:
             return float(np.clip(cells[cell], 0, 1))
-        said = self.weight / (self.weight + RESERVE * self.frames)
-        return float(cells[grid.apart(direction) <= NEAR].sum() * said)
+        said = self.weight / (self.weight + SILENT_SHARE * self.frames)
+        return float(cells[grid.apart(direction) <= NEAR_ANGLE].sum() * said)
 
     def refine_peak(self, place: float) -> tuple[Floats, float]:
-        """The direction and distance of a source of which the place between the cells is known: how high it is, and how
-        far, is what the frames near it say."""
+        """The direction and distance of a source at a known place between the cells, from the frames near it."""
         cell = round(place)
-        return self._refined(cell % len(self._cells), place - cell)
+        return self._refine(cell % len(self._cells), place - cell)
 
-    def _refined(self, cell: int, offset: float | None = None) -> tuple[Floats, float]:
+    def _refine(self, cell: int, offset: float | None = None) -> tuple[Floats, float]:
         """The direction and distance of a peak, finer than the grid.
 
         Azimuths and angles to a line are where the parabola through the histogram's three cells has its top: frames in
@@ -265,7 +266,7 @@ class DirectionHistogram:
         maps, grid = self._maps, self._maps.grid
         curves = self._curves[:1]
         if maps.posterior:
-            near = np.unique(grid.sectors[grid.apart(grid.cells[cell]) <= NEAR])
+            near = np.unique(grid.sectors[grid.apart(grid.cells[cell]) <= NEAR_ANGLE])
             curves = self._curves[near].sum(axis=0, keepdims=True)
         points, ranges = grid.points[cell], grid.ranges
         said = np.where(grid.possible[cell], maps.steering(points, ranges)(curves)[0], -np.inf)
@@ -275,30 +276,30 @@ class DirectionHistogram:
         if histogram:
             if offset is None:
                 offset = float(np.clip(vertex(*self.sources[grid.neighbours[cell]]), -0.5, 0.5))
-            direction = grid.turned(direction[None], np.array([cell]), np.array([offset]))[0]
+            direction = grid.refine_angles(direction[None], np.array([cell]), np.array([offset]))[0]
             if grid.kind == "line":
                 return direction, distance
-        step = np.array([STEP[grid.kind], RISE if grid.kind == "circle" else STEP[grid.kind]])
-        for _ in range(_ZOOMS):
+        step = np.array([STEP[grid.kind], ELEVATION_STEP if grid.kind == "circle" else STEP[grid.kind]])
+        for _ in range(_REFINEMENTS):
             if histogram:
-                around = _above(direction, step[1])
+                around = _elevations_around(direction, step[1])
                 around = around if grid.axis is None else around[around @ grid.axis >= min(0, direction @ grid.axis)]
             else:
-                around = grid.folded(_around(direction, step, flat=grid.kind == "line", axis=grid.axis))
+                around = grid.fold(_directions_around(direction, step, flat=grid.kind == "line", axis=grid.axis))
             said = maps.steering(around, np.full(len(around), distance))(curves)[0]
             direction = around[int(said.argmax())]
             step = step / 2
         strayed = grid.between(direction, grid.cells[cell])
-        return (direction, distance) if strayed <= NEAR else (points[best], distance)
+        return (direction, distance) if strayed <= NEAR_ANGLE else (points[best], distance)
 
 
-def _above(direction: Floats, step: float) -> Floats:
+def _elevations_around(direction: Floats, step: float) -> Floats:
     """Directions with the same azimuth, higher and lower by up to two steps, itself among them. Shape: (N, 3)"""
     azimuth, elevation = azimuth_elevation(direction)
     return unit_vectors(azimuth, np.clip(elevation + step * np.arange(-2, 3), -90, 90))
 
 
-def _around(direction: Floats, step: Floats, *, flat: bool, axis: Floats | None) -> Floats:
+def _directions_around(direction: Floats, step: Floats, *, flat: bool, axis: Floats | None) -> Floats:
     """Directions around one: steps along the horizon and up, or for a line along its angle only. Shape: (N, 3)"""
     if flat and axis is not None:
         angle = angle_between(direction, axis)

@@ -32,8 +32,8 @@ from qkgcc.arrays.geometry import MAX_SOURCE_HEIGHT, Geometry
 from qkgcc.arrays.presets import array
 from qkgcc.arrays.result import Position, PositionBlock, PositionEstimate
 from qkgcc.arrays.search import HISTOGRAM_FLOOR, MAX_EXCHANGE_BLOCKS, DelayHistogram, PlaceSearch, find_exchange
-from qkgcc.arrays.trilateration import HALF, fit_position, position_from_fit
-from qkgcc.arrays.wiring import MISWIRED, WIDEST, Miswiring
+from qkgcc.arrays.trilateration import MIN_AGREEING_SHARE, fit_position, position_from_fit
+from qkgcc.arrays.wiring import MAX_FAR_FIELD_APERTURE, MISWIRED_TRUST, Miswiring
 from qkgcc.audio.recording import Recording
 from qkgcc.core.checks import (
     check_array,
@@ -54,21 +54,25 @@ FRAME = 0.128
 """Seconds: delays of metres are longer than those of a small array."""
 BLOCK = 1.0
 """Seconds that one answer of a `PositionBlock` is about."""
-BEYOND = 1.0
-"""Metres beyond the microphones to every side that are searched, by default: they hang in a room, and behind its walls
-there are mirror images of the talkers to be found."""
-SEPARATION = 0.4
-"""Metres on the floor that two sources are apart at least."""
-MOST = 4
-"""Sources that "auto" looks for, at most."""
-LEAST = 0.5
-"""Confidence that a place has to have for "auto" to count it, and to be called solved."""
-ANOTHER = 0.65
-"""Confidence that "auto" wants of further ones: who is not there is worse than who is missed. With 0.5, 16 % of them
-were nobody in the blocks that `probability` was fitted to; so, 6 % are, and 53 instead of 55 % of the talkers found."""
+SEARCH_MARGIN = 1.0
+"""Metres beyond the microphones to every side that are searched by default. They hang in a room, and behind its walls a
+search would find mirror images of the talkers."""
+MIN_SEPARATION = 0.4
+"""Metres between two sources on the floor."""
+MAX_AUTO_SOURCES = 4
+"""Sources that `sources="auto"` looks for."""
+MIN_CONFIDENCE = 0.5
+"""Of a place that "auto" counts, and that is called solved."""
+MIN_FURTHER_CONFIDENCE = 0.65
+"""Of further places that "auto" counts: a source that is not there is worse than one that is missed. With 0.5, 16 % of
+them were nobody in the blocks that `probability` was fitted to; with this 6 % are, and 53 instead of 55 % of the
+talkers are found."""
 
-_FIRST, _FURTHER = (5.44, 1.69, 4.01), (4.78, 1.50, 3.88)  # what `probability` is made of
-_UNPROVEN = (3.2, 1.4, 0.0)
+_LOGIT_FIRST, _LOGIT_FURTHER = (
+    (5.44, 1.69, 4.01),
+    (4.78, 1.50, 3.88),
+)  # constant, slopes of `said` and `reached`: `probability`
+_SPARE_DELAY_PENALTY = (3.2, 1.4, 0.0)  # off the log odds, by the number of spare delays
 
 Floats = npt.NDArray[np.float64]
 
@@ -94,10 +98,10 @@ def probability(said: float, reached: float, *, further: bool = False, spare: in
     >>> [round(probability(0.6, 0.8, spare=spare), 2) for spare in (0, 1, 2, 5)]
     [0.62, 0.91, 0.98, 0.98]
     """
-    start, of_said, of_reached = _FURTHER if further else _FIRST
+    start, of_said, of_reached = _LOGIT_FURTHER if further else _LOGIT_FIRST
     odds = (
         start
-        - _UNPROVEN[min(max(spare, 0), 2)]
+        - _SPARE_DELAY_PENALTY[min(max(spare, 0), 2)]
         + of_said * np.log(max(said, 1e-9))
         + of_reached * np.log(max(reached, 1e-9))
     )
@@ -111,7 +115,7 @@ class PositionEstimator:
         geometry: where the microphones are: a `Geometry`, or what `qkgcc.arrays.array` takes.
         method: a name out of `qkgcc.network.registry.METHODS`, or the file of a steered network.
         sources: how many to look for in each block and in the whole, or "auto": those that are there rather than not
-            by their confidence, up to `MOST`.
+            by their confidence, up to `MAX_AUTO_SOURCES`.
         height: metres up at which the sources are, where that is known; then three microphones will do.
         volume: (3, 2) metres: the lowest and highest front, left and up that are searched; best the room, for no place
             is answered outside it. By default what is up to a metre beyond the microphones; a fit may leave that.
@@ -221,7 +225,7 @@ class PositionEstimator:
                 *fewer_found(self.sources, len(whole), [len(one.positions) for one in found if one.frames]),
             ),
         )
-        trust = evidence.band_trust * (1.0 if miswired is None else MISWIRED)
+        trust = evidence.band_trust * (1.0 if miswired is None else MISWIRED_TRUST)
         return answer if trust == 1 else answer.scale_confidence(trust)
 
     def locate(self, search: PlaceSearch, curves: Floats) -> tuple[Position, ...]:
@@ -229,19 +233,19 @@ class PositionEstimator:
         auto = self.sources == "auto"
         left, taken = curves, list[Floats]()
         found = list[Position]()
-        while len(found) < (MOST if auto else int(self.sources)):
-            place = search.best(left, taken, SEPARATION)
+        while len(found) < (MAX_AUTO_SOURCES if auto else int(self.sources)):
+            place = search.best(left, taken, MIN_SEPARATION)
             if place is None:
                 break
-            position = self._fitted(search, left, place, further=bool(found))
-            if auto and position.confidence < (ANOTHER if found else LEAST):
+            position = self._fit(search, left, place, further=bool(found))
+            if auto and position.confidence < (MIN_FURTHER_CONFIDENCE if found else MIN_CONFIDENCE):
                 break
             found.append(position)
             taken.append(place)
             left = search.without(left, place)
         return tuple(found)
 
-    def _fitted(self, search: PlaceSearch, curves: Floats, place: Floats, *, further: bool) -> Position:
+    def _fit(self, search: PlaceSearch, curves: Floats, place: Floats, *, further: bool) -> Position:
         evidence, said = search.evidence, search.said(curves, place)
         delays, weights = search.delays_near(curves, place)
         fit = fit_position(
@@ -253,8 +257,8 @@ class PositionEstimator:
             confidence = probability(
                 said - np.log1p(HISTOGRAM_FLOOR), search.reached(curves, place), further=further, spare=spare
             )
-            confidence *= min(1.0, float(fit.used.mean()) / HALF)
-            stands_out = confidence >= LEAST
+            confidence *= min(1.0, float(fit.used.mean()) / MIN_AGREEING_SHARE)
+            stands_out = confidence >= MIN_CONFIDENCE
         else:
             confidence, stands_out = min(1.0, max(0.0, said)), None
         within = np.clip(place, self.volume[:, 0], self.volume[:, 1]) if self._bounded else None
@@ -301,7 +305,7 @@ class _Blocks:
         first = self._start + len(self._done) * self._estimator.block
         last = min(first + self._estimator.block, self._end)
         self._done.append(PositionBlock(first, last, self._sums.frames, self._found(self._sums)))
-        if self._sums.frames and self._estimator.geometry.aperture > WIDEST:
+        if self._sums.frames and self._estimator.geometry.aperture > MAX_FAR_FIELD_APERTURE:
             self._said = sorted([*self._said, (self._sums.frames, self._sums.curves)], key=lambda one: -one[0])
             self._said = self._said[:MAX_EXCHANGE_BLOCKS]
         self._whole.join(self._sums)
@@ -317,7 +321,7 @@ class _Blocks:
 
 def _checked_volume(geometry: Geometry, volume: npt.ArrayLike | None, height: float | None) -> Floats:
     if volume is None:
-        low, high = geometry.microphones.min(axis=0) - BEYOND, geometry.microphones.max(axis=0) + BEYOND
+        low, high = geometry.microphones.min(axis=0) - SEARCH_MARGIN, geometry.microphones.max(axis=0) + SEARCH_MARGIN
         box = np.stack([low, high], axis=1)
     else:
         box = check_array("volume", volume, "the lowest and highest front, left and up, in metres")

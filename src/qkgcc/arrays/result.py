@@ -57,7 +57,9 @@ class _Estimate:
             ]
             return replace(holder, **{self.SOURCES: tuple(sources)})
 
-        return scaled(replace(self, blocks=tuple(scaled(block) for block in self.blocks)))  # type: ignore[type-var,no-any-return]
+        whole: Any = self
+        scaled_whole: Self = scaled(replace(whole, blocks=tuple(scaled(block) for block in self.blocks)))
+        return scaled_whole
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """A line for each source of each block, also written to `path` if given."""

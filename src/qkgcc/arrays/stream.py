@@ -16,14 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qkgcc.arrays.ambiguity import IN_SPACE, Ambiguity
-from qkgcc.arrays.directions import DirectionEstimator, followed
+from qkgcc.arrays.directions import DirectionEstimator, update_tracks
 from qkgcc.arrays.evidence import ArrayFrames
-from qkgcc.arrays.grids import angle_between, azimuth_elevation, unit_vectors
+from qkgcc.arrays.grids import unit_vectors
 from qkgcc.arrays.maps import FrameMaps
 from qkgcc.core.checks import check_flag, check_name, short_repr
 from qkgcc.core.errors import InputError
 from qkgcc.core.tables import cell, csv_text, json_numbers, json_text
 from qkgcc.core.types import Floats, Samples
+from qkgcc.tracks.motion import angle_between, azimuth_elevation
 from qkgcc.tracks.segments import ANGLES, Angles
 from qkgcc.tracks.tracker import Track
 
@@ -144,7 +145,7 @@ class DirectionStream:
             frames.trust,
             frames.level,
             self._now / max(self._weight, 1e-12),
-            None if self._tracker is None else followed(self._tracker, frames, found),
+            None if self._tracker is None else update_tracks(self._tracker, frames, found),
             grid.ambiguity,
             grid.kind == "sphere",
         )

@@ -24,22 +24,23 @@ from qkgcc.arrays.steering import Pairs
 from qkgcc.core.errors import InputError
 from qkgcc.core.types import SPEED_OF_SOUND
 
-LEAST = 0.005
-"""Metres that differences of ways are uncertain by at least."""
+MIN_UNCERTAINTY = 0.005
+"""Metres, standard deviation of path differences."""
 
-AGREED = (0.06, 0.6)
-"""Metres by which the delays that count may miss a place, and the share of the delays that must count. In 14 simulated
-rooms that it was not chosen on, 11 of 12 places that were wrong by more than 0.3 m fail it, and 2 of 44 others."""
+MAX_RESIDUAL, MIN_USED_SHARE = 0.06, 0.6
+"""For delays that agree on a place: metres, RMS of the residuals that count, and share of the delays that count. In 14
+simulated rooms that they were not chosen on, 11 of 12 places that were wrong by more than 0.3 m fail, and 2 of 44
+others."""
 
-HALF = 0.5
+MIN_AGREEING_SHARE = 0.5
 """Share of the delays: where fewer agree on a place, something is wrong with the microphones or their order. In 120
 simulated rooms that was so of 2 % of the places that stood out, and of 15 % with two microphones exchanged."""
 
-_STEPS = 50
-_ROBUST = 2.0  # standard deviations from which a delay counts less,
-_OUTLIER = 0.2  # and the share of its weight below which it is an outlier
-_SCALE = 0.15  # metres that delays may miss by at first
-_FAR = 0.3  # of the distance from the middle of the microphones: a semi-axis as long as that means that it is unknown
+_MAX_STEPS = 50
+_ROBUST_SCALE = 2.0  # standard deviations from which a delay counts less,
+_MIN_WEIGHT_SHARE = 0.2  # and the share of its weight below which it is an outlier
+_FIRST_SCALE = 0.15  # metres that delays may miss by at first
+_MAX_RELATIVE_RADIUS = 0.3  # semi-axis against the distance from the array's middle: beyond, that way is unknown
 
 Floats = npt.NDArray[np.float64]
 
@@ -47,8 +48,8 @@ Floats = npt.NDArray[np.float64]
 class Fit(NamedTuple):
     place: Floats
     """(3,)"""
-    left: Floats
-    """(P,) metres that are left of each difference of ways."""
+    residuals: Floats
+    """(P,) metres by which each path difference misses the place."""
     used: npt.NDArray[np.bool_]
     """(P,)"""
     covariance: Floats
@@ -101,64 +102,76 @@ def fit_position(
     free = np.array([True, True, height is None])
     if height is not None:
         place[2] = height
-    scale, damping = _SCALE, 1e-3
+    scale, damping = _FIRST_SCALE, 1e-3
 
-    def left_at(at: Floats) -> tuple[Floats, Floats]:
+    def residuals_at(at: Floats) -> tuple[Floats, Floats]:
         away = at - geometry.microphones
         distance = np.maximum(np.linalg.norm(away, axis=1), 1e-6)
         unit = away / distance[:, None]
         return ways - (distance[first] - distance[second]), (unit[first] - unit[second])[:, free]
 
-    def cost_of(left: Floats) -> float:
-        ratio = (left / (_ROBUST * scale)) ** 2
+    def cost_of(residuals: Floats) -> float:
+        ratio = (residuals / (_ROBUST_SCALE * scale)) ** 2
         return float((trusted * (np.log1p(ratio) if robust else ratio)).sum())
 
-    left, slope = left_at(place)
-    for _ in range(_STEPS):
-        counted = trusted / (1 + (left / (_ROBUST * scale)) ** 2) if robust else trusted
+    residuals, slope = residuals_at(place)
+    for _ in range(_MAX_STEPS):
+        counted = trusted / (1 + (residuals / (_ROBUST_SCALE * scale)) ** 2) if robust else trusted
         matrix = slope.T @ (counted[:, None] * slope)
         step = np.linalg.lstsq(
-            matrix + damping * np.diag(np.diag(matrix) + 1e-9), slope.T @ (counted * left), rcond=None
+            matrix + damping * np.diag(np.diag(matrix) + 1e-9), slope.T @ (counted * residuals), rcond=None
         )
         tried = place.copy()
         tried[free] += np.clip(step[0], -1, 1)
-        new_left, new_slope = left_at(tried)
-        if cost_of(new_left) <= cost_of(left):
+        new_residuals, new_slope = residuals_at(tried)
+        if cost_of(new_residuals) <= cost_of(residuals):
             done = float(np.abs(tried - place).max()) < 1e-6
-            place, left, slope, damping = tried, new_left, new_slope, max(damping / 5, 1e-9)
-            scale = max(LEAST, min(scale, _spread(left, trusted)))
+            place, residuals, slope, damping = tried, new_residuals, new_slope, max(damping / 5, 1e-9)
+            scale = max(MIN_UNCERTAINTY, min(scale, _spread(residuals, trusted)))
             if done:
                 break
         else:
             damping *= 10
             if damping > 1e9:
                 break
-    scale = max(LEAST, _spread(left, trusted))
-    share = 1 / (1 + (left / (_ROBUST * scale)) ** 2) if robust else np.ones(len(left))
-    used = (share >= _OUTLIER) & (trusted > 0.05 * trusted.max())
+    scale = max(MIN_UNCERTAINTY, _spread(residuals, trusted))
+    share = 1 / (1 + (residuals / (_ROBUST_SCALE * scale)) ** 2) if robust else np.ones(len(residuals))
+    used = (share >= _MIN_WEIGHT_SHARE) & (trusted > 0.05 * trusted.max())
     return Fit(
-        place, left, used, _covariance(slope, trusted * share, left, used, scale, free, len(geometry)), speed_of_sound
+        place,
+        residuals,
+        used,
+        _covariance(slope, trusted * share, residuals, used, scale, free, len(geometry)),
+        speed_of_sound,
     )
 
 
-def _spread(left: Floats, trusted: Floats) -> float:
+def _spread(residuals: Floats, trusted: Floats) -> float:
     """Median-based, every delay by its weight."""
-    order = np.argsort(np.abs(left))
+    order = np.argsort(np.abs(residuals))
     total = np.cumsum(trusted[order])
     middle = int(np.searchsorted(total, total[-1] / 2)) if total[-1] > 0 else 0
-    return float(np.abs(left[order])[min(middle, len(left) - 1)]) / 0.6745
+    return float(np.abs(residuals[order])[min(middle, len(residuals) - 1)]) / 0.6745
 
 
 def _covariance(
-    slope: Floats, counted: Floats, left: Floats, used: npt.NDArray[np.bool_], scale: float, free: Floats, count: int
+    slope: Floats,
+    counted: Floats,
+    residuals: Floats,
+    used: npt.NDArray[np.bool_],
+    scale: float,
+    free: Floats,
+    count: int,
 ) -> Floats:
     # Of M (M - 1) / 2 delays, M - 1 are independent; and so many unknowns were fitted to them.
     independent = count - 1
     spare = max(independent - int(free.sum()), 0.5) / independent
     sure = counted / max(float(counted.max()), 1e-12)
     # A single number for all: the delays that count miss by this.
-    missed = float(np.sqrt((sure * left**2)[used].sum() / max(float(sure[used].sum()), 1e-12))) if used.any() else scale
-    matrix = slope.T @ (sure[:, None] * slope) * (2 / count) / max(missed**2 / spare, LEAST**2)
+    missed = (
+        float(np.sqrt((sure * residuals**2)[used].sum() / max(float(sure[used].sum()), 1e-12))) if used.any() else scale
+    )
+    matrix = slope.T @ (sure[:, None] * slope) * (2 / count) / max(missed**2 / spare, MIN_UNCERTAINTY**2)
     values, vectors = np.linalg.eigh(matrix)
     spread = np.where(values > 1e-9 * max(values.max(), 1e-12), 1 / np.maximum(values, 1e-12), np.inf)
     full = np.zeros((3, 3))
@@ -184,7 +197,7 @@ def position_from_fit(
 
     Args:
         confidence: of the place.
-        stands_out: whether that is enough; None: not known, what counts is how well the delays agree (`AGREED`).
+        stands_out: whether that is enough; None: not known, what counts is how well the delays agree (`MAX_RESIDUAL`).
         within: the place that was searched for, which is answered where the fit leaves the volume; None: it may.
         alone: no other place has taken delays of its own away, so that most of them should agree on it.
     """
@@ -203,12 +216,12 @@ def position_from_fit(
     microphones = {one for pair, used in zip(pairs, fit.used, strict=True) if used for one in pair}
     needed = 4 if height is None else 3
     solved, remark = True, None
-    missed = float(np.sqrt((fit.left[fit.used] ** 2).mean())) if fit.used.any() else np.inf
+    missed = float(np.sqrt((fit.residuals[fit.used] ** 2).mean())) if fit.used.any() else np.inf
     if stands_out is False:
         solved = False
         guess = ", ".join(f"{x:.1f}" for x in fit.place)
         remark = f"hardly anything speaks for one place more than for others; ({guess}) is the likeliest"
-    elif stands_out is None and (missed > AGREED[0] or fit.used.mean() < AGREED[1]):
+    elif stands_out is None and (missed > MAX_RESIDUAL or fit.used.mean() < MIN_USED_SHARE):
         solved = False
         remark = (
             f"the pairs do not agree on one place: {int(fit.used.sum())} of {len(fit.used)} delays miss it by "
@@ -217,7 +230,7 @@ def position_from_fit(
     elif len(microphones) < needed:
         solved = False
         remark = f"only {len(microphones)} microphones agree on a place; {needed} are needed"
-    elif radii[0] > _FAR * max(distance, size):
+    elif radii[0] > _MAX_RELATIVE_RADIUS * max(distance, size):
         solved = False
         if distance > 1.5 * size and abs(axes[0] @ out) > 0.8 * distance:
             azimuth = float(np.degrees(np.arctan2(out[1], out[0])))
@@ -238,10 +251,10 @@ def position_from_fit(
         if np.linalg.norm(other - fit.place) > 2 * max(radii[2], 0.05):
             way = ", ".join(f"{x:.2f}" for x in other)
             remark = f"the microphones are in one plane: ({way}) behind it sounds the same"
-    if remark is None and alone and fit.used.mean() < HALF:
+    if remark is None and alone and fit.used.mean() < MIN_AGREEING_SHARE:
         remark = (
             f"only {int(fit.used.sum())} of {len(fit.used)} delays agree on it: are the microphones where they should "
             "be, and the channels in their order? (`qkgcc doctor --array` looks for that)"
         )
-    left = fit.left / fit.speed_of_sound
-    return Position(fit.place, radii, axes, left, fit.used, confidence, solved, remark)
+    residuals = fit.residuals / fit.speed_of_sound
+    return Position(fit.place, radii, axes, residuals, fit.used, confidence, solved, remark)

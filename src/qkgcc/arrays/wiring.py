@@ -22,35 +22,51 @@ import numpy.typing as npt
 
 from qkgcc.arrays.geometry import Geometry
 from qkgcc.arrays.steering import Pairs, arrivals, sphere
+from qkgcc.core.types import Floats
 
-WIDEST = 1.0
+MAX_FAR_FIELD_APERTURE = 1.0
 """Metres across, up to which the sources of an array are taken to be far away."""
-ORDER_GAIN, POLARITY_GAIN = 0.0065, 0.2
-"""Share by which S of another wiring is larger than that of the given one, from which it is a finding. Chosen on the
-validation rooms of `benchmarks.wiring`."""
-ORDER_RISE = 0.0008
-"""The same of an order as a difference: of faint sounds a share is soon large."""
-FAINT = 0.03
-"""S below which nothing is said: that of noise, in which each microphone hears its own, is smaller."""
-MAX_MICROPHONES = 16
-"""Of larger arrays a wrong one changes little, and the check would take longer than the answer."""
-MIN_BLOCKS = 3
-"""For a verdict."""
-MISWIRED = 0.3
+MISWIRED_TRUST = 0.3
 """What confidences are multiplied by after a finding. With four microphones 8 to 51 % of the answers are right then; of
 six and more with one inverted nearly all may be (benchmarks/results/wiring_confidence.md)."""
 
-_BLOCK = 1.0  # seconds, and as much sound where there are gaps between frames
-_BAND = (100.0, 7000.0)  # Hz
-_FINER = 8  # lags in a sample
-_DIRECTIONS = 3200
-_NEAR = (0.25, 0.35, 0.5, 0.7, 1.0, 1.5, 2.5)  # metres to sources near to a line
-_SMALL = 6  # microphones up to which more than one inverted one is looked for
-_MANY = 8  # microphones, of more than which orders are compared in the likeliest directions alone: two that are
-_LIKELIEST = 64  # exchanged change little there, and all directions would take long
-_SAME = 0.05  # of the aperture, by which distances may differ
 
-Floats = npt.NDArray[np.float64]
+@dataclass(frozen=True)
+class Tuning:
+    """Constants of the check; gains were chosen on the validation rooms of `benchmarks.wiring`."""
+
+    min_order_gain: float = 0.0065
+    """Share by which S has to be larger for another order than for the given one to be a finding."""
+    min_order_rise: float = 0.0008
+    """The same as a difference: of faint sounds a share is soon large."""
+    min_polarity_gain: float = 0.2
+    """Share by which S has to be larger with microphones inverted."""
+    min_response: float = 0.03
+    """S below which nothing is said: that of noise, in which each microphone hears its own, is smaller."""
+    min_blocks: int = 3
+    """Blocks for a verdict."""
+    max_microphones: int = 16
+    """Of larger arrays a wrong one changes little, and the check would take longer than the answer."""
+    block: float = 1.0
+    """Seconds, and as much sound where there are gaps between frames."""
+    band: tuple[float, float] = (100.0, 7000.0)
+    """Hz."""
+    lags_per_sample: int = 8
+    directions: int = 3200
+    near_distances: tuple[float, ...] = (0.25, 0.35, 0.5, 0.7, 1.0, 1.5, 2.5)
+    """Metres to sources that are tried near a line of microphones."""
+    max_inverted_array: int = 6
+    """Microphones up to which more than one inverted one is looked for."""
+    max_all_directions: int = 8
+    """Microphones up to which orders are compared in all directions. With more, two that are exchanged change little,
+    and all directions would take long."""
+    likeliest_directions: int = 64
+    """In which orders are compared then."""
+    shape_tolerance: float = 0.05
+    """Share of the aperture by which the distances of two equal shapes may differ."""
+
+
+TUNING = Tuning()
 
 
 @dataclass(frozen=True)
@@ -103,19 +119,21 @@ class WiringCheck:
         self._pairs = np.array(pairs)
         centred = geometry.microphones - geometry.microphones.mean(axis=0)
         # What stands right in front of a line bends its waves, as another order would.
-        distances = [math.inf] + [r for r in _NEAR if geometry.dimensions == 1 and r > geometry.aperture / 2]
-        nearness = np.repeat(1 / np.array(distances), _DIRECTIONS)
-        times = arrivals(centred, np.tile(sphere(_DIRECTIONS), (len(distances), 1)), nearness) / speed_of_sound
-        steps = np.rint(times * rate * _FINER).astype(np.int64)
+        distances = [math.inf] + [
+            r for r in TUNING.near_distances if geometry.dimensions == 1 and r > geometry.aperture / 2
+        ]
+        nearness = np.repeat(1 / np.array(distances), TUNING.directions)
+        times = arrivals(centred, np.tile(sphere(TUNING.directions), (len(distances), 1)), nearness) / speed_of_sound
+        steps = np.rint(times * rate * TUNING.lags_per_sample).astype(np.int64)
         self._arrivals = np.unique(steps - steps[:, :1], axis=0)
         """(D, M) of waves, in steps of the correlations; every wave once."""
         self._reach = int(np.ptp(self._arrivals, axis=1).max())
         self._orders = _orders(geometry)
         self._signs = _signs(count)
-        self._block = max(round(_BLOCK * rate / hop), math.ceil(_BLOCK * rate / frame))
+        self._block = max(round(TUNING.block * rate / hop), math.ceil(TUNING.block * rate / frame))
         self._window = np.hanning(frame)
         frequencies = np.fft.rfftfreq(frame, 1 / rate)
-        self._band = (frequencies >= _BAND[0]) & (frequencies <= min(_BAND[1], 0.9 * highest))
+        self._band = (frequencies >= TUNING.band[0]) & (frequencies <= min(TUNING.band[1], 0.9 * highest))
         self._cross = np.zeros((len(pairs), int(self._band.sum())), np.complex128)
         self._frames = self._blocks = 0  # of this block; until now
         self.found: Miswiring | None = None
@@ -125,7 +143,7 @@ class WiringCheck:
     @staticmethod
     def applies(geometry: Geometry) -> bool:
         """Whether the array is one that can be checked."""
-        return geometry.aperture <= WIDEST and len(geometry) <= MAX_MICROPHONES
+        return geometry.aperture <= MAX_FAR_FIELD_APERTURE and len(geometry) <= TUNING.max_microphones
 
     def add(self, frame: npt.NDArray[np.floating]) -> None:
         """The next frame that is no silence; dead microphones are zeros. Shape: (M, n)"""
@@ -141,7 +159,7 @@ class WiringCheck:
     @property
     def trust(self) -> float:
         """What confidences are multiplied by."""
-        return 1.0 if self.found is None else MISWIRED
+        return 1.0 if self.found is None else MISWIRED_TRUST
 
     def copy(self) -> WiringCheck:
         """Another that has heard the same."""
@@ -150,16 +168,16 @@ class WiringCheck:
         return twin
 
     def _verdict(self) -> Miswiring | None:
-        if self._blocks < MIN_BLOCKS:
+        if self._blocks < TUNING.min_blocks:
             return None
         signs, orders = self._of_signs / self._blocks, self._of_orders / self._blocks
-        if max(signs.max(), orders.max()) < FAINT:
+        if max(signs.max(), orders.max()) < TUNING.min_response:
             return None
         best = int(signs.argmax())
-        if signs[best] >= orders.max() and signs[best] - signs[0] > POLARITY_GAIN * signs[best]:
+        if signs[best] >= orders.max() and signs[best] - signs[0] > TUNING.min_polarity_gain * signs[best]:
             return Miswiring(tuple(int(i) for i in np.flatnonzero(self._signs[best] < 0)), ())
         best = int(orders.argmax())
-        if orders[best] - orders[0] > max(ORDER_GAIN * orders[best], ORDER_RISE):
+        if orders[best] - orders[0] > max(TUNING.min_order_gain * orders[best], TUNING.min_order_rise):
             return Miswiring((), tuple(i for i, place in enumerate(self._orders[best]) if i != place))
         return None
 
@@ -167,8 +185,8 @@ class WiringCheck:
         curves = self._curves()
         given = self._steered(curves, self._orders[0], self._arrivals)
         waves = self._arrivals
-        if len(self._orders[0]) > _MANY:
-            waves = waves[np.argsort(given.sum(axis=0))[-_LIKELIEST:]]
+        if len(self._orders[0]) > TUNING.max_all_directions:
+            waves = waves[np.argsort(given.sum(axis=0))[-TUNING.likeliest_directions :]]
         self._of_orders += [self._steered(curves, order, waves).mean(axis=0).max() for order in self._orders]
         signs = self._signs[:, self._pairs[:, 0]] * self._signs[:, self._pairs[:, 1]]
         self._of_signs += (signs @ given).max(axis=1) / len(self._pairs)
@@ -178,7 +196,7 @@ class WiringCheck:
 
     def _curves(self) -> Floats:
         """Correlations within reach, 1 where both channels are the same. Shape: (P, 2 reach + 1)"""
-        length = 2 * _FINER * (len(self._window) // 2)
+        length = 2 * TUNING.lags_per_sample * (len(self._window) // 2)
         spectra = np.zeros((len(self._pairs), length // 2 + 1), np.complex128)
         spectra[:, np.flatnonzero(self._band)] = self._cross / self._frames
         whole = np.fft.irfft(spectra, length) * length / (2 * self._band.sum())
@@ -215,12 +233,12 @@ def exchanged(order: tuple[int, ...], i: int, j: int) -> tuple[int, ...]:
 def same_shape(geometry: Geometry, order: tuple[int, ...]) -> bool:
     """Whether microphones in an order are the array itself, turned or mirrored: then no delay tells it."""
     apart = np.linalg.norm(geometry.microphones[:, None] - geometry.microphones, axis=-1)
-    return bool(np.abs(apart[np.ix_(order, order)] - apart).max() < _SAME * apart.max())
+    return bool(np.abs(apart[np.ix_(order, order)] - apart).max() < TUNING.shape_tolerance * apart.max())
 
 
 def _signs(count: int) -> npt.NDArray[np.float64]:
     """Upright first, then up to half of the microphones inverted, the fewest first. Shape: (S, M)"""
-    most = count // 2 if count <= _SMALL else 1
+    most = count // 2 if count <= TUNING.max_inverted_array else 1
     sets = [inverted for size in range(most + 1) for inverted in combinations(range(count), size)]
     signs = np.ones((len(sets), count))
     for row, inverted in zip(signs, sets, strict=True):

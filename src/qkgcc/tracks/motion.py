@@ -98,11 +98,11 @@ class Motion:
         wide = np.sqrt(np.minimum(1.0, math.radians(self.widest) ** 2 / covariance[..., 0, 0]))[..., None]
         scale = np.concatenate([wide, np.ones_like(wide)], axis=-1)
         covariance = covariance * scale[..., :, None] * scale[..., None, :]
-        direction, velocity = moved(state.direction, step[0, 1] * state.velocity, step[1, 1] * state.velocity)
+        direction, velocity = move(state.direction, step[0, 1] * state.velocity, step[1, 1] * state.velocity)
         return State(direction, velocity, covariance)
 
 
-def moved(direction: Floats, way: Floats, carried: Floats) -> tuple[Floats, Floats]:
+def move(direction: Floats, way: Floats, carried: Floats) -> tuple[Floats, Floats]:
     """The end of a geodesic, and a tangent vector carried along it without turning. Shape: (..., 3) each"""
     angle = np.linalg.norm(way, axis=-1, keepdims=True)
     along = way / np.where(angle > 0, angle, 1.0)
@@ -113,12 +113,18 @@ def moved(direction: Floats, way: Floats, carried: Floats) -> tuple[Floats, Floa
     return end, carried - np.sum(carried * end, axis=-1, keepdims=True) * end
 
 
-def way_to(direction: Floats, other: Floats) -> Floats:
+def tangent_towards(direction: Floats, other: Floats) -> Floats:
     """The tangent vector that leads from a direction to another; none for the opposite one. Shape: (..., 3)"""
     cosine = np.clip(np.sum(direction * other, axis=-1, keepdims=True), -1, 1)
     across = other - cosine * direction
     sine = np.linalg.norm(across, axis=-1, keepdims=True)
     return np.asarray(across * np.arctan2(sine, cosine) / np.where(sine > 1e-12, sine, 1.0))
+
+
+def azimuth_elevation(directions: Floats) -> tuple[Floats, Floats]:
+    """Degrees; azimuths from -180 to 180. Shape: (..., 3) -> (...,), (...,)"""
+    front, left, up = np.moveaxis(directions, -1, 0)
+    return np.degrees(np.arctan2(left, front)), np.degrees(np.arctan2(up, np.hypot(front, left)))
 
 
 def angle_between(direction: Floats, other: Floats) -> Floats:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
+from qkgcc.tracks.motion import azimuth_elevation
 from qkgcc.tracks.tracker import Track
 
 ANGLES = ("azimuth", "elevation", "cone", "also_azimuth", "also_elevation")
@@ -41,9 +42,8 @@ class Angles(NamedTuple):
     @staticmethod
     def of(direction: Floats) -> Angles:
         """Where none sounds like another."""
-        front, left, up = direction
-        around, above = np.arctan2(left, front), np.arctan2(up, np.hypot(front, left))
-        return Angles(float(np.degrees(around)), float(np.degrees(above)))
+        azimuth, elevation = azimuth_elevation(direction)
+        return Angles(float(azimuth), float(elevation))
 
 
 @dataclass(frozen=True)

@@ -40,12 +40,12 @@ from qkgcc.tracks.motion import (
     Motion,
     State,
     angle_between,
-    moved,
+    move,
     normalise,
     smoother_step,
     speech_probability,
     speech_transition,
-    way_to,
+    tangent_towards,
 )
 from qkgcc.tracks.ridges import reflected
 
@@ -296,7 +296,7 @@ class Tracker:
         spread = scatter - share * expected
         covariance = keep.covariance + gain[:, :, None] * gain[:, None, :] * spread[:, None, None]
         way, faster = gain[:, :1] * towards, gain[:, 1:] * towards
-        direction, velocity = moved(keep.direction, way, keep.velocity + faster)
+        direction, velocity = move(keep.direction, way, keep.velocity + faster)
         self._keep = State(direction, velocity, covariance)
 
     def _remember(self) -> None:
@@ -527,12 +527,12 @@ def _smooth_states(track: Trajectory, motion: Motion) -> list[State]:
         predicted, (step, _) = motion.predict(now.state, seconds), motion.after(seconds)
         after = states[-1]
         gain, covariance = smoother_step(now.state.covariance, step, predicted.covariance, after.covariance)
-        _, velocity = moved(after.direction, way_to(after.direction, predicted.direction), after.velocity)
-        missed = np.stack([way_to(predicted.direction, after.direction), velocity - predicted.velocity])
+        _, velocity = move(after.direction, tangent_towards(after.direction, predicted.direction), after.velocity)
+        missed = np.stack([tangent_towards(predicted.direction, after.direction), velocity - predicted.velocity])
         # The correction is a pair of tangent vectors at the prediction; carried to where the source was.
-        home = way_to(predicted.direction, now.state.direction)
-        correction = [moved(predicted.direction, home, part)[1] for part in gain @ missed]
-        direction, velocity = moved(now.state.direction, correction[0], now.state.velocity + correction[1])
+        home = tangent_towards(predicted.direction, now.state.direction)
+        correction = [move(predicted.direction, home, part)[1] for part in gain @ missed]
+        direction, velocity = move(now.state.direction, correction[0], now.state.velocity + correction[1])
         states.append(State(direction, velocity, covariance))
     return states[::-1]
 

@@ -30,7 +30,7 @@ import scipy.optimize
 from qkgcc.arrays import DirectionEstimator, Geometry, PositionEstimator
 from qkgcc.arrays.context import CONTEXT
 from qkgcc.arrays.evidence import ArrayFrames, frames_of
-from qkgcc.arrays.positions import BEYOND
+from qkgcc.arrays.positions import SEARCH_MARGIN
 from qkgcc.arrays.stream import DirectionStream
 from qkgcc.audio.recording import open_audio
 from qkgcc.core.errors import InputError, MissingExtraError
@@ -220,7 +220,7 @@ class Positions:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"method": self.method, "weights": _weights_of(self.method), "margin": BEYOND}
+        return {"method": self.method, "weights": _weights_of(self.method), "margin": SEARCH_MARGIN}
 
     def locate(
         self, audio: Floats, sample_rate: int, geometry: Geometry, talkers: Sequence[int], block: int
