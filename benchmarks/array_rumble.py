@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.directions import RATE, Case, rooms
 from benchmarks.timing import machine, write
 from qkgcc.arrays import DirectionEstimator, Geometry, array
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND, Samples
 from qkgcc.dsp.rumble import without_rumble
 from qkgcc.network.registry import ARRAY_DEFAULT
 from qkgcc.pairs import frontend
@@ -32,7 +31,7 @@ LEVELS = (10, 20, 30)
 """dB above the recording as it is."""
 TALKERS = (1, 2)
 
-Frames = npt.NDArray[np.floating[Any]]
+Frames = Samples
 Clear = Callable[..., Frames]
 
 

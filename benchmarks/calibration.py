@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.timing import write
 from qkgcc import samples
@@ -26,6 +25,7 @@ from qkgcc.audio.frames import warp
 from qkgcc.audio.recording import open_audio
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import write_whole
+from qkgcc.core.types import Floats
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.scenes.render import render
 from qkgcc.lab.scenes.scenes import Scene, Source
@@ -45,7 +45,6 @@ OFFSETS, DRIFTS = (-20.0, 20.0), (-100.0, 100.0)
 LIMITS = {"offset": 1.0, "drift": 2.0, "place": 0.01}
 """Samples, ppm and metres that are asked for."""
 
-Floats = npt.NDArray[np.float64]
 Speech = Callable[[np.random.Generator, float], Floats]
 
 

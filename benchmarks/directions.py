@@ -30,7 +30,7 @@ from qkgcc.arrays import Geometry, array, maps
 from qkgcc.arrays.directions import DirectionEstimator
 from qkgcc.arrays.grids import unit_vectors
 from qkgcc.arrays.stream import DirectionFrames, DirectionStream, frames_csv
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND, Floats32, Indices
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.frozen.array_set import ArrayBenchmark
 from qkgcc.lab.scenes.render import render
@@ -51,8 +51,6 @@ EXAMPLE = 27
 """Scene of array-test that docs/guide/tracks.md shows."""
 RISING = ("respeaker4", "circular:6:0.05", "tetrahedral:0.1")
 """Of the table of elevations."""
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +82,7 @@ def rooms(bank_path: Path, count: int, counts: Sequence[int] = (1, 2, 3)) -> Ite
 
 
 def _scene(
-    geometry: Geometry, talkers: int, t60: float, voices: dict[str, npt.NDArray[np.intp]], rng: np.random.Generator
+    geometry: Geometry, talkers: int, t60: float, voices: dict[str, Indices], rng: np.random.Generator
 ) -> tuple[Scene, list[float]]:
     room = rng.uniform([4, 3.5, 2.5], [8, 6, 3.5])
     centre = np.array([rng.uniform(1, room[0] - 1), rng.uniform(1, room[1] - 1), rng.uniform(0.7, 1.3)])
@@ -277,7 +275,7 @@ def cost() -> list[dict[str, Any]]:
     return rows
 
 
-def talkers_at_once(geometry: Geometry, rate: int, seconds: float) -> npt.NDArray[np.float32]:
+def talkers_at_once(geometry: Geometry, rate: int, seconds: float) -> Floats32:
     """Noise in bursts from two far directions, and a little of each microphone's own: something to follow."""
     rng = np.random.default_rng(0)
     n = int(seconds * rate)

@@ -22,6 +22,7 @@ from benchmarks.timing import write
 from qkgcc.arrays import Geometry, array
 from qkgcc.arrays.directions import DirectionEstimator
 from qkgcc.arrays.result import DirectionEstimate
+from qkgcc.core.types import Indices
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.scenes.render import render
 from qkgcc.lab.scenes.scenes import Scene, Source
@@ -36,8 +37,6 @@ NEAR, ELSEWHERE = 10.0, 15.0
 """Degrees: what is found, and what is no talker."""
 APART = 40.0
 """Degrees between the cones of two talkers, at least."""
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +74,7 @@ def rooms(bank_path: Path, count: int, seed: int = 0) -> Iterator[Case]:
 
 
 def _scene(
-    geometry: Geometry, talkers: int, t60: float, voices: dict[str, npt.NDArray[np.intp]], rng: np.random.Generator
+    geometry: Geometry, talkers: int, t60: float, voices: dict[str, Indices], rng: np.random.Generator
 ) -> tuple[Scene, list[float]]:
     room = rng.uniform([4, 3.5, 2.5], [8, 6, 3.5])
     centre = np.array([rng.uniform(1, room[0] - 1), rng.uniform(1, room[1] - 1), rng.uniform(0.7, 1.5)])

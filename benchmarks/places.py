@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.stats
 import soundfile
 
 from benchmarks.timing import write
 from qkgcc.arrays import Geometry, Position, PositionEstimate, PositionEstimator
 from qkgcc.arrays.geometry import write_geometry
+from qkgcc.core.types import Bools, Floats
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.frozen.array_set import ACTIVE, SCALE, record_scene
 from qkgcc.lab.rooms.degradations import Degradations
@@ -49,8 +49,6 @@ SIX = Geometry(
     "six",
 )
 
-Floats = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class Room:
@@ -62,7 +60,7 @@ class Room:
     samples: Floats
     places: Floats
     """(talkers, blocks, 3)"""
-    active: npt.NDArray[np.bool_]
+    active: Bools
     """(talkers, blocks)"""
 
 

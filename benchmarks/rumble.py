@@ -19,14 +19,14 @@ import numpy as np
 
 from benchmarks.timing import machine, write
 from qkgcc import DelayEstimator
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND, Samples
 from qkgcc.dsp import rumble
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.study import general
 from qkgcc.lab.study.framesets import FRAME, RATE, FrameSet, unseen_recordings
 from qkgcc.network.registry import PRETRAINED, pretrained
 from qkgcc.pairs.confidence import TOLERANCE
-from qkgcc.pairs.evidence import Frames, Method, prepare_frames
+from qkgcc.pairs.evidence import Method, prepare_frames
 from qkgcc.pairs.frontend import at_unit_level
 
 LEVELS = (0, 5, 10, 20, 30)
@@ -48,7 +48,7 @@ SPACINGS = (0.02, 0.05, 0.1, 0.3)
 EVERY = 5
 """Of the frames that are measured."""
 
-Prepare = Callable[[Method, Frames], Frames]
+Prepare = Callable[[Method, Samples], Samples]
 
 
 def hum(count: int, limits: Any) -> Any:
@@ -83,16 +83,16 @@ def mixed(given: FrameSet, sound: Callable[[int, Any], Any], decibels: float) ->
     return replace(given, frames=(given.frames + level[:, None, None] * other).astype(np.float32))
 
 
-def as_it_is(method: Method, frames: Frames) -> Frames:
+def as_it_is(method: Method, frames: Samples) -> Samples:
     return at_unit_level(frames)
 
 
-def as_shipped(method: Method, frames: Frames) -> Frames:
+def as_shipped(method: Method, frames: Samples) -> Samples:
     return prepare_frames(method, frames)[0]
 
 
 def tried(highest: float, drowns: float) -> Prepare:
-    def prepare(method: Method, frames: Frames) -> Frames:
+    def prepare(method: Method, frames: Samples) -> Samples:
         return at_unit_level(rumble.without_rumble(frames, RATE, highest=highest, drowns=drowns))
 
     return prepare
@@ -151,7 +151,7 @@ def low_sources(count: int = 200) -> Iterator[dict[str, Any]]:
             }
 
 
-def _alone(method: Method, frames: Frames, prepare: Prepare) -> str:
+def _alone(method: Method, frames: Samples, prepare: Prepare) -> str:
     decoded = method.decode(method.evidence(prepare(method, frames).astype(np.float32)))
     share = 100 * (np.abs(decoded.delay - DELAY) <= TOLERANCE * RATE + 1e-6).mean()
     return f"{share:.0f} ({decoded.confidence.mean():.2f})"

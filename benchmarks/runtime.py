@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from benchmarks import asked, footprint, plain_phat, runtime_figure
 from benchmarks.standalone_speed import session
 from benchmarks.timing import WARM, interleaved, machine, ratio, write
+from qkgcc.core.types import Floats, Floats32
 from qkgcc.dsp import gcc
 from qkgcc.dsp.peaks import INTERPOLATIONS
 from qkgcc.lab.study import general, results
@@ -69,7 +69,7 @@ class Row:
     """What runs it."""
     stored: str
     """Under which its figures are stored."""
-    run: Callable[[npt.NDArray[np.float32]], object]
+    run: Callable[[Floats32], object]
     """From frames to delays."""
 
     @property
@@ -108,7 +108,7 @@ def rows(folder: Path) -> list[Row]:
     return found
 
 
-def answer(method: Method, frames: npt.NDArray[np.float32]) -> object:
+def answer(method: Method, frames: Floats32) -> object:
     return method.decode(method.evidence(prepare_frames(method, frames)[0]))
 
 
@@ -128,13 +128,13 @@ class Exported:
         self._session = session(path)
         self.any_delay = any(one.name == "delays" for one in self._session.get_inputs())
 
-    def logits(self, frames: Any, bins: None, delays: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    def logits(self, frames: Any, bins: None, delays: Floats) -> Floats32:
         given = {"delays": (delays / self.card.sample_rate).astype(np.float32)} if self.any_delay else {}
         found = [self._session.run(["logits"], given | {"frames": frame[None]})[0] for frame in frames]
         logits = np.concatenate(found)
         return logits if self.any_delay else logits[:, np.isin(self.card.delays, delays)]
 
-    def reliability(self, frames: Any, bins: None) -> npt.NDArray[np.float32]:
+    def reliability(self, frames: Any, bins: None) -> Floats32:
         raise NotImplementedError("exported networks have logits only")
 
 

@@ -20,7 +20,7 @@ from rich.progress import track
 
 from benchmarks.timing import machine, write
 from qkgcc import DelayEstimator
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND, Floats, Floats32
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.scenes.render import render
 from qkgcc.lab.scenes.scenes import Scene, Source
@@ -33,12 +33,10 @@ END_FIRE = 1 / 3
 """Share of the talkers that stand in line with the microphones, to `IN_LINE` degrees."""
 IN_LINE = 8.0
 
-Floats = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    samples: npt.NDArray[np.float32]
+    samples: Floats32
     """(2, n)"""
     spacing: float
     """Metres."""

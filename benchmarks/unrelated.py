@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from rich.progress import track
 
 from benchmarks.spacing import places
 from benchmarks.timing import machine, write
 from qkgcc.arrays import array
 from qkgcc.audio.recording import open_audio
+from qkgcc.core.types import Samples
 from qkgcc.doctor import diagnose
 from qkgcc.doctor.pairs import SHARED_SOUND
 from qkgcc.lab.corpora.banks import Bank
@@ -34,7 +34,7 @@ SPACINGS, SNR, T60 = (0.3, 3.0), (0.0, 6.0), (0.6, 1.0)
 APART = 1.3
 """Seconds between recorders that were started by hand."""
 
-Sound = npt.NDArray[np.floating[Any]]
+Sound = Samples
 
 
 def rooms(bank: Bank, count: int, seed: int) -> list[Sound]:

@@ -25,7 +25,7 @@ from qkgcc.arrays.steering import arrivals, sphere
 from qkgcc.arrays.wiring import MAX_FAR_FIELD_APERTURE, WiringCheck, same_shape
 from qkgcc.audio.frames import cut_frames
 from qkgcc.audio.recording import open_audio
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND, Floats
 from qkgcc.doctor import diagnose
 from qkgcc.doctor.arrays import misfit
 from qkgcc.lab.corpora.banks import Bank
@@ -52,8 +52,6 @@ ORDERS = 6
 """Wrong orders of each recording that are tried."""
 NEAR = 10.0
 """Degrees."""
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

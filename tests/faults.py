@@ -8,12 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import soundfile as sf
 import soxr
-from numpy.typing import NDArray
 from scipy.signal import butter, fftconvolve, sosfilt
 
 from qkgcc import samples
+from qkgcc.core.types import Floats
 
-Array = NDArray[np.float64]
+Array = Floats
 Fault = Callable[[Array], Array]
 
 RATE = 16000

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
+
+from qkgcc.core.types import Floats
 
 pytest.importorskip("torch")
 
@@ -28,8 +29,6 @@ from qkgcc.lab.study.array_report import chosen, difference_lines, part_lines, p
 from rounding import ROUNDED_SAMPLES
 
 BENCHMARK = ArrayBenchmark.load()
-
-Floats = npt.NDArray[np.float64]
 
 
 def test_the_set_has_40_scenes_of_each_of_18_kinds() -> None:

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from qkgcc.core.types import Floats
 from qkgcc.lab.corpora import sets
 from qkgcc.lab.corpora.packing import LONGER_THAN, SILENCE_FRAME, SILENCE_HOP, loud_intervals, remove_silence
 from qkgcc.lab.corpora.sets import FULL_SCALE, Utterance, read_samples
 from qkgcc.lab.rooms.mixing import BINS, power_spectrum, response_gains
 
 
-def intervals_by_the_book(signal: NDArray[np.float64]) -> list[list[int]]:
+def intervals_by_the_book(signal: Floats) -> list[list[int]]:
     """Frame by frame, as librosa's documentation describes `effects.split`."""
     padded = np.pad(signal, SILENCE_FRAME // 2)
     rms = [
@@ -98,7 +98,7 @@ def test_gains_of_a_short_response_are_its_squared_magnitude_where_the_window_re
     assert response_gains(pair) == pytest.approx(expected, abs=1e-5)
 
 
-def room(rng: np.random.Generator, t60: float) -> NDArray[np.float64]:
+def room(rng: np.random.Generator, t60: float) -> Floats:
     """Decaying noise without its lowest frequencies: coloured as rooms are, so that the plain power is wrong."""
     decay = 10 ** (-3 * np.arange(round(t60 * 16000)) / (t60 * 16000))
     return np.convolve(rng.standard_normal(len(decay)) * decay, [1, -0.9])

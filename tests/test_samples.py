@@ -5,12 +5,12 @@ from itertools import combinations
 import numpy as np
 import pytest
 import soundfile as sf
-from numpy.typing import NDArray
 
 from qkgcc import samples
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Floats
 
-Array = NDArray[np.float64]
+Array = Floats
 both = pytest.mark.parametrize("name", samples.NAMES)
 
 

@@ -28,10 +28,11 @@ from typing import Any
 import numpy as np
 import soundfile as sf
 import soxr
-from numpy.typing import NDArray
 from scipy.signal import butter, fftconvolve, sosfilt
 
-Array = NDArray[np.float64]
+from qkgcc.core.types import Floats
+
+Array = Floats
 
 FOLDER = Path(__file__).resolve().parent.parent / "src" / "qkgcc" / "samples"
 SEED = 2048

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from qkgcc.core.checks import check_array, check_name
 from qkgcc.core.errors import InputError, MissingExtraError
 from qkgcc.core.files import MARK, display_name, is_folder, write_whole
+from qkgcc.core.types import Bools, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,7 +107,7 @@ def plot_delays(
     return saved(figure, path)
 
 
-def _of_all(estimate: "DelayEstimate") -> npt.NDArray[np.float64]:
+def _of_all(estimate: "DelayEstimate") -> Floats:
     """The curve of all frames, from which the one delay is read: of posteriors, the geometric mean. Shape: (L,)"""
     curve = estimate.curve[np.isfinite(estimate.delay_samples)].astype(np.float64)
     if not len(curve):
@@ -237,7 +238,7 @@ def plot_directions(estimate: "DirectionEstimate", path: str | Path | None = Non
     width = 1.0 if line else 2.0 if estimate.grid == "circle" else 6.0  # degrees: a sphere's cells share some
     centres = np.arange(low, high + width / 2, width) if line else np.arange(low, high, width)
     columns = np.round((estimate.angles - low) / width).astype(int) % len(centres)
-    heard: npt.NDArray[np.bool_] = np.asarray(np.isfinite(estimate.maps).all(axis=1))
+    heard: Bools = np.asarray(np.isfinite(estimate.maps).all(axis=1))
     image = np.zeros((len(estimate.times), len(centres)))
     together = np.add if estimate.kind == "posterior" else np.maximum
     together.at(image.T, columns, np.where(heard[:, None], estimate.maps, 0).T)

@@ -12,11 +12,11 @@ import scipy.signal
 
 from qkgcc import DelayEstimate, DelayEstimator, DelayStream, open_audio, samples
 from qkgcc.arrays import DirectionEstimator, DirectionStream, Geometry, PositionEstimator, array
+from qkgcc.core.types import Floats, Floats32
 from qkgcc.doctor import CODES, diagnose
 from qkgcc.sync.synchronise import synchronise
 
 Answer = Mapping[str, npt.ArrayLike]
-Floats = npt.NDArray[np.float64]
 
 PAPER = Path(__file__).parents[2] / "checkpoints" / "qkgcc-0.safetensors"
 GEOMETRY = Geometry(np.array(samples.truth("talkers-4ch")["microphones"]), "bundled")
@@ -42,7 +42,7 @@ def shifted(x: Floats, seconds: float) -> Floats:
     return np.asarray(np.fft.irfft(spectrum * np.exp(angle))[: len(x)])
 
 
-def heard(x: Floats, geometry: Geometry, place: npt.ArrayLike, noise: float = 0.02) -> npt.NDArray[np.float32]:
+def heard(x: Floats, geometry: Geometry, place: npt.ArrayLike, noise: float = 0.02) -> Floats32:
     """A source at a place, as microphones in the open hear it."""
     distance = np.linalg.norm(geometry.microphones - np.asarray(place), axis=1)
     clean = np.stack([shifted(x, d / C) / d for d in distance])
@@ -144,7 +144,7 @@ RECORDINGS: tuple[Callable[[], Answer], ...] = (
 )
 
 
-def answers() -> dict[str, npt.NDArray[np.float64]]:
+def answers() -> dict[str, Floats]:
     """All of them: `recording/what` -> numbers."""
     return {
         f"{recording.__name__}/{what}": np.asarray(values, np.float64)
@@ -153,11 +153,11 @@ def answers() -> dict[str, npt.NDArray[np.float64]]:
     }
 
 
-def write(path: Path, found: Mapping[str, npt.NDArray[np.float64]]) -> None:
+def write(path: Path, found: Mapping[str, Floats]) -> None:
     """As JSON: what Python writes of a float is read back as the same one."""
     lines = [f"{json.dumps(name)}: {json.dumps(values.tolist())}" for name, values in found.items()]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def read(path: Path) -> dict[str, npt.NDArray[np.float64]]:
+def read(path: Path) -> dict[str, Floats]:
     return {name: np.asarray(values, np.float64) for name, values in json.loads(path.read_text()).items()}

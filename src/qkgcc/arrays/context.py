@@ -25,10 +25,10 @@ from collections import deque
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from qkgcc.arrays.grids import STEP, Grid, Indices
+from qkgcc.arrays.grids import STEP, Grid
 from qkgcc.arrays.maps import MIN_SEPARATION, NEAR_ANGLE, SILENT_SHARE, FrameMaps
+from qkgcc.core.types import Bools, Floats, Indices
 from qkgcc.dsp.peaks import vertex
 from qkgcc.tracks.ridges import ridges, sharpen
 
@@ -50,8 +50,6 @@ _BLUR = 2.0  # degrees by which what frames say is smeared: nobody's line is qui
 _BLUR_REACH = 6  # cells to either side that it is smeared over
 _TIME_ROUNDING = 1e-9  # seconds: a frame on the border is of the later block
 _REFITS = 2  # times that each line is found anew against all others
-
-Floats = npt.NDArray[np.float64]
 
 
 class LinearTrack(NamedTuple):
@@ -149,7 +147,7 @@ class Context:
         return np.asarray(self.step * (np.minimum(away, self._cells - away) if self._wraps else away))
 
 
-def _spoken_share(counts: Floats, weights: Floats, some: npt.NDArray[np.bool_]) -> float:
+def _spoken_share(counts: Floats, weights: Floats, some: Bools) -> float:
     """What some frames say of directions, against all that they could: `SILENT_SHARE` is what each says of none."""
     heard = some & (weights > 0)
     total = float(counts[heard].sum())
@@ -165,7 +163,7 @@ class _Frames:
         cells: Floats,
         counts: Floats,
         times: Floats,
-        inside: npt.NDArray[np.bool_],
+        inside: Bools,
         said: tuple[float, float],
     ) -> None:
         self._context, self._cells, self._counts, self._times, self._inside = context, cells, counts, times, inside

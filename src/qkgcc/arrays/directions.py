@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from qkgcc.arrays.ambiguity import MAX_AMBIGUOUS_CONFIDENCE, Ambiguity
 from qkgcc.arrays.context import CONTEXT, MAX_CONTEXT_BLOCK, Context
@@ -35,7 +34,7 @@ from qkgcc.arrays.evidence import (
     opened,
 )
 from qkgcc.arrays.geometry import MAX_DISTANCE, Geometry
-from qkgcc.arrays.grids import Floats, Grid
+from qkgcc.arrays.grids import Grid
 from qkgcc.arrays.maps import (
     FIT_CIRCLE,
     FIT_LINE_CONTEXT,
@@ -65,7 +64,7 @@ from qkgcc.core.checks import (
     short_repr,
 )
 from qkgcc.core.errors import InputError
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND, Bools, Floats, Floats32
 from qkgcc.network.registry import ARRAY_DEFAULT, CLASSICAL
 from qkgcc.tracks.motion import Motion, angle_between, azimuth_elevation
 from qkgcc.tracks.paths import find_tracks
@@ -419,7 +418,7 @@ class _Following:
         self._grid, self._tracker, self._most = estimator.grid, estimator.tracker(evidence), estimator.most
         self._seconds = evidence.frame / evidence.rate
         self._history: list[tuple[float, list[Track]]] = []
-        self._frames: list[tuple[Floats, npt.NDArray[np.float32], npt.NDArray[np.bool_]]] = []
+        self._frames: list[tuple[Floats, Floats32, Bools]] = []
 
     def add(self, frames: ArrayFrames, found: FrameMaps) -> None:
         if self._grid.kind == "sphere":

@@ -26,6 +26,7 @@ from qkgcc.arrays.geometry import Geometry
 from qkgcc.arrays.steering import Pairs, far_delays, near_delays
 from qkgcc.core.checks import check_choice
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Bools, Floats, Indices
 from qkgcc.tracks.motion import angle_between, azimuth_elevation
 
 GRIDS = ("line", "circle", "sphere")
@@ -35,9 +36,6 @@ ELEVATION_STEP, MAX_ELEVATION = 10.0, 70.0
 """Degrees between the elevations of a circle's cell, and the largest of them."""
 
 _SECTOR_STEP = 10.0  # degrees between the sectors of a sphere
-
-Floats = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.intp]
 
 
 def unit_vectors(azimuth: npt.ArrayLike, elevation: npt.ArrayLike = 0.0) -> Floats:
@@ -62,7 +60,7 @@ class Grid:
     """(C, V, 3) unit vectors."""
     ranges: Floats
     """(V,) metres from the middle of the microphones; infinite: a far source."""
-    possible: npt.NDArray[np.bool_]
+    possible: Bools
     """(C, V) whether a point lies on the side that is tried."""
     ambiguity: Ambiguity
     """What sounds the same to the array."""

@@ -27,12 +27,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 
 from qkgcc.arrays.evidence import ArrayEvidence, ArrayFrames
 from qkgcc.arrays.grids import ELEVATION_STEP, STEP, Grid, unit_vectors
 from qkgcc.arrays.steering import Steering
+from qkgcc.core.types import Floats
 from qkgcc.dsp.peaks import vertex
 from qkgcc.tracks.motion import angle_between, azimuth_elevation
 from qkgcc.tracks.ridges import deconvolve_ridges, sharpen
@@ -55,9 +55,6 @@ FIT_LINE_CONTEXT, FIT_LINE = (0.145, 2.14), (0.36, 3.64)
 """The same of microphones on a line: with the seconds around a block, and of `DirectionHistogram.sources` alone."""
 
 _REFINEMENTS = 8  # times that the refinement halves its steps: from 2 degrees to less than a hundredth
-
-Floats = npt.NDArray[np.float64]
-Floats32 = npt.NDArray[np.float32]
 
 
 class FrameMaps(NamedTuple):

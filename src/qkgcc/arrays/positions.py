@@ -47,7 +47,7 @@ from qkgcc.core.checks import (
     check_threads,
 )
 from qkgcc.core.errors import InputError
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND, Floats
 from qkgcc.network.registry import ARRAY_DEFAULT, CLASSICAL
 
 FRAME = 0.128
@@ -73,8 +73,6 @@ _LOGIT_FIRST, _LOGIT_FURTHER = (
     (4.78, 1.50, 3.88),
 )  # constant, slopes of `said` and `reached`: `probability`
 _SPARE_DELAY_PENALTY = (3.2, 1.4, 0.0)  # off the log odds, by the number of spare delays
-
-Floats = npt.NDArray[np.float64]
 
 
 def probability(said: float, reached: float, *, further: bool = False, spare: int = 2) -> float:

@@ -16,13 +16,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from qkgcc.arrays.geometry import Geometry
 from qkgcc.arrays.result import Position
 from qkgcc.arrays.steering import Pairs
 from qkgcc.core.errors import InputError
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND, Bools, Floats
 
 MIN_UNCERTAINTY = 0.005
 """Metres, standard deviation of path differences."""
@@ -42,15 +41,13 @@ _MIN_WEIGHT_SHARE = 0.2  # and the share of its weight below which it is an outl
 _FIRST_SCALE = 0.15  # metres that delays may miss by at first
 _MAX_RELATIVE_RADIUS = 0.3  # semi-axis against the distance from the array's middle: beyond, that way is unknown
 
-Floats = npt.NDArray[np.float64]
-
 
 class Fit(NamedTuple):
     place: Floats
     """(3,)"""
     residuals: Floats
     """(P,) metres by which each path difference misses the place."""
-    used: npt.NDArray[np.bool_]
+    used: Bools
     """(P,)"""
     covariance: Floats
     """(3, 3) metres^2; without bounds where the delays say nothing."""
@@ -158,7 +155,7 @@ def _covariance(
     slope: Floats,
     counted: Floats,
     residuals: Floats,
-    used: npt.NDArray[np.bool_],
+    used: Bools,
     scale: float,
     free: Floats,
     count: int,

@@ -236,7 +236,7 @@ def same_shape(geometry: Geometry, order: tuple[int, ...]) -> bool:
     return bool(np.abs(apart[np.ix_(order, order)] - apart).max() < TUNING.shape_tolerance * apart.max())
 
 
-def _signs(count: int) -> npt.NDArray[np.float64]:
+def _signs(count: int) -> Floats:
     """Upright first, then up to half of the microphones inverted, the fewest first. Shape: (S, M)"""
     most = count // 2 if count <= TUNING.max_inverted_array else 1
     sets = [inverted for size in range(most + 1) for inverted in combinations(range(count), size)]

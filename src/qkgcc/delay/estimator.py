@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from qkgcc.audio.recording import Recording, as_recording, check_channels, check_long_enough, open_audio
 from qkgcc.core.checks import (
@@ -36,7 +35,7 @@ from qkgcc.core.checks import (
 )
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import broken_link, check_file, exists, is_folder
-from qkgcc.core.types import SILENCE, SPEED_OF_SOUND
+from qkgcc.core.types import SILENCE, SPEED_OF_SOUND, Floats, Samples
 from qkgcc.delay.result import DelayEstimate, DelaySummary, Explanation
 from qkgcc.dsp import gcc
 from qkgcc.dsp.peaks import INTERPOLATIONS
@@ -477,7 +476,7 @@ class DelayEstimator:
             range_tolerance=self._range_tolerance * sample_rate,
         )
 
-    def _angle(self, seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+    def _angle(self, seconds: Floats) -> Floats | None:
         if self.spacing is None:
             return None
         sine = seconds * self.speed_of_sound / self.spacing
@@ -505,7 +504,7 @@ def _opened(
     return recording
 
 
-def _agreeing(delays: npt.NDArray[np.float64], tolerance: float) -> npt.NDArray[np.float64]:
+def _agreeing(delays: Floats, tolerance: float) -> Floats:
     """The most delays that lie within a tolerance of each other, the smallest of equals."""
     ordered = np.sort(delays)
     if not len(ordered):
@@ -515,9 +514,7 @@ def _agreeing(delays: npt.NDArray[np.float64], tolerance: float) -> npt.NDArray[
     return ordered[first : ends[first]]
 
 
-def _blocks(
-    method: Method, recording: Recording, progress: Callable[[float], object] | None
-) -> Iterator[npt.NDArray[np.floating[Any]]]:
+def _blocks(method: Method, recording: Recording, progress: Callable[[float], object] | None) -> Iterator[Samples]:
     """The blocks of a recording that is long enough; what is done is said when the next one is asked for."""
     check_long_enough(recording, method.frame, method.sample_rate)
     done = 0
@@ -540,11 +537,11 @@ def _levels(method: Method, recording: Recording) -> list[float]:
     return [float(level) for level in np.maximum(np.sqrt(np.maximum(0.0, square - mean**2)), SILENCE)]
 
 
-def _sum(channel: npt.NDArray[np.floating[Any]]) -> float:
+def _sum(channel: Samples) -> float:
     return float(channel.sum(dtype=np.float64))
 
 
-def _energy(channel: npt.NDArray[np.floating[Any]]) -> float:
+def _energy(channel: Samples) -> float:
     return float(np.square(channel, dtype=np.float64).sum())
 
 

@@ -11,9 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.types import SPEED_OF_SOUND
-
-Floats = npt.NDArray[np.float64]
+from qkgcc.core.types import SPEED_OF_SOUND, Bools, Floats
 
 
 def validate(estimated: npt.ArrayLike, true: npt.ArrayLike) -> tuple[Floats, Floats]:
@@ -69,7 +67,7 @@ def hits(
     sample_rate: float = 16000,
     distance: float = 0.10,
     speed_of_sound: float = SPEED_OF_SOUND,
-) -> npt.NDArray[np.bool_]:
+) -> Bools:
     """Which frames are right: error less than `distance` metres of path difference. Shape: (T,), (T,) -> (T,)"""
     estimate, truth = validate(estimated, true)
     return np.asarray(np.abs(estimate - truth) * speed_of_sound / sample_rate < distance)

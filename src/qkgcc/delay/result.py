@@ -14,11 +14,10 @@ import numpy.typing as npt
 
 from qkgcc.core.checks import check_flag
 from qkgcc.core.tables import cell, json_array_pieces, json_text, none_if_nan, save_text, write_csv
+from qkgcc.core.types import Floats, Floats32
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class DelayEstimate:
     measured in (`neural.Network.calibrated`)."""
     lags: Floats
     """(L,) in samples of `sample_rate`."""
-    curve: npt.NDArray[np.float32]
+    curve: Floats32
     """(T, L) a correlation, or a posterior whose rows sum to 1. (T, 0) where none was to be kept."""
     kind: str
     """'correlation' or 'posterior'."""
@@ -133,7 +132,7 @@ class Explanation:
     """(T,) frame centres in seconds; of long recordings, the means of neighbouring ones."""
     frequencies: Floats
     """(F,) Hz, up to what the recording holds."""
-    weight: npt.NDArray[np.float32]
+    weight: Floats32
     """(T, F) size of the weighted evidence, as far as it varies over the possible delays; NaN in silent frames."""
 
     @property

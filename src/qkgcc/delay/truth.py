@@ -19,11 +19,10 @@ import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.tables import excerpt, table_rows, text_lines
+from qkgcc.core.types import Floats
 
 MOMENT = 0.064
 """Seconds between the delays in the column `delays`."""
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

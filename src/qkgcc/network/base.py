@@ -12,12 +12,12 @@ import numpy.typing as npt
 import scipy.fft
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Bools, Floats32
 from qkgcc.network import files, kernel
 from qkgcc.network.batches import Batches
 from qkgcc.network.card import Card
 from qkgcc.network.shape import Shape
 
-Floats32 = npt.NDArray[np.float32]
 Weights = Mapping[str, npt.NDArray[Any]]
 
 
@@ -86,7 +86,7 @@ class LightModel(abc.ABC):
         """Samples between candidate delays."""
         return float(self._shape.step)
 
-    def _usable(self, bins: npt.NDArray[np.bool_] | None) -> Floats32:
+    def _usable(self, bins: Bools | None) -> Floats32:
         """1 for each frequency that counts. Shape: (bins,) or None -> (bins,)"""
         count = self._shape.bins
         if bins is None:

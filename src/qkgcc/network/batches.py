@@ -8,11 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from qkgcc.core.types import Floats32
 
 _AT_ONCE = 16  # their spectra stay in a core's cache
-
-Floats32 = npt.NDArray[np.float32]
 
 
 class Batches:

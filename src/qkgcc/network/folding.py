@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Floats32
 from qkgcc.network.shape import BLOCK_KERNEL, Shape
 
 Array = npt.NDArray[Any]
-Floats32 = npt.NDArray[np.float32]
 T = TypeVar("T")
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Floats, Floats32
 from qkgcc.network.folding import FRONT, Folded, Front, Published
 from qkgcc.network.shape import BLOCK_KERNEL, Shape
 
@@ -34,7 +35,6 @@ _MOST_POINTERS = 1 << 16
 _PHASES, _TAPS = 4, (3, 5)  # of the compiled convolutions along frequency
 _MOST_TAPS = 64  # of a convolution channel by channel
 
-Floats32 = npt.NDArray[np.float32]
 
 _NUMBERS = [
     "windows", "bins", "numbers", "heads", "radius", "pool", "channels", "window_kernel", "kernel", "maps",
@@ -47,7 +47,7 @@ _ARRAYS = [
 ]  # fmt: skip
 
 
-def _winograd(taps: int) -> npt.NDArray[np.float64]:
+def _winograd(taps: int) -> Floats:
     """What turns the taps of a convolution into products at the points of `steered.c`. Shape: (points, taps)"""
     points, scale = {
         3: ([0, 1, -1, 2, -2], [1 / 4, -1 / 6, -1 / 6, 1 / 24, 1 / 24]),

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Bools, Floats, Floats32
 from qkgcc.network import kernel
 from qkgcc.network import reference as plain
 from qkgcc.network.base import LightModel, Weights
 from qkgcc.network.folding import fold_published
-
-Floats32 = npt.NDArray[np.float32]
 
 
 class PublishedModel(LightModel):
@@ -29,7 +27,7 @@ class PublishedModel(LightModel):
     def _compiled(self) -> kernel.PublishedKernel:
         return kernel.PublishedKernel(self._shape, self._folded)
 
-    def logits(self, frames: Floats32, bins: npt.NDArray[np.bool_] | None, delays: npt.NDArray[np.float64]) -> Floats32:
+    def logits(self, frames: Floats32, bins: Bools | None, delays: Floats) -> Floats32:
         """Of those of the delays that it knows. Shape: (batch, 2, frame), (bins,), (L,) -> (batch, L)"""
         shape = self._shape
         if frames.ndim != 3 or frames.shape[1:] != (2, shape.frame):
@@ -49,5 +47,5 @@ class PublishedModel(LightModel):
         found = self._batches(run, frames) if len(frames) else np.empty((0, len(self.card.delays)), self._dtype)
         return found[:, np.isin(self.card.delays, delays)]
 
-    def reliability(self, frames: Floats32, bins: npt.NDArray[np.bool_] | None) -> Floats32:
+    def reliability(self, frames: Floats32, bins: Bools | None) -> Floats32:
         raise InputError(f"{self.card.name} does not weigh frequencies one by one: explain a steered network")

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.special
 
+from qkgcc.core.types import Floats32
 from qkgcc.network.folding import Convolution, Folded, Front, Published
 from qkgcc.network.shape import Shape
 
 Array = npt.NDArray[Any]
-Floats32 = npt.NDArray[np.float32]
 
 
 def evidence(shape: Shape, net: Folded, spectra: Array, usable: Floats32) -> Floats32:

@@ -8,13 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Bools, Floats, Floats32
 from qkgcc.network import kernel, windows
 from qkgcc.network import reference as plain
 from qkgcc.network.base import LightModel, Weights
 from qkgcc.network.folding import fold
 from qkgcc.network.steering import check_delays, steering_matrix
-
-Floats32 = npt.NDArray[np.float32]
 
 _BOTH = np.array([[0, 1]], np.int32)
 
@@ -32,7 +31,7 @@ class SteeredModel(LightModel):
     def _compiled(self) -> kernel.Kernel:
         return kernel.Kernel(self._shape, self._folded)
 
-    def logits(self, frames: Floats32, bins: npt.NDArray[np.bool_] | None, delays: npt.NDArray[np.float64]) -> Floats32:
+    def logits(self, frames: Floats32, bins: Bools | None, delays: Floats) -> Floats32:
         """Shape: (batch, 2, n), (bins,), (L,) -> (batch, L); n up to the DFT's length, any where it is cut"""
         check_delays(delays, self.step)
         return self._of_pairs("logits", frames, _BOTH, bins, (delays[0] + delays[-1]) / 2, len(delays))[:, 0]
@@ -41,8 +40,8 @@ class SteeredModel(LightModel):
         self,
         frames: Floats32,
         pairs: Sequence[tuple[int, int]],
-        bins: npt.NDArray[np.bool_] | None,
-        delays: npt.NDArray[np.float64],
+        bins: Bools | None,
+        delays: Floats,
     ) -> Floats32:
         """Of pairs of an array's channels; what a channel needs alone is done once, whatever pairs it is in.
 
@@ -59,7 +58,7 @@ class SteeredModel(LightModel):
         chosen = np.array(pairs, np.int32)
         return self._of_pairs("logits", frames, chosen, bins, (delays[0] + delays[-1]) / 2, len(delays))
 
-    def reliability(self, frames: Floats32, bins: npt.NDArray[np.bool_] | None) -> Floats32:
+    def reliability(self, frames: Floats32, bins: Bools | None) -> Floats32:
         """Size of each frequency's weighted evidence, each map as strongly as it is read.
 
         Shape: (batch, 2, n), (bins,) -> (batch, rows)
@@ -71,7 +70,7 @@ class SteeredModel(LightModel):
         what: str,
         frames: Floats32,
         pairs: npt.NDArray[np.int32],
-        bins: npt.NDArray[np.bool_] | None,
+        bins: Bools | None,
         center: float,
         count: int,
     ) -> Floats32:

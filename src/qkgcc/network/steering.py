@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Floats
 
 
 @lru_cache(maxsize=16)
@@ -33,7 +34,7 @@ def steering_matrix(
     return matrix
 
 
-def check_delays(delays: npt.NDArray[np.float64], step: float) -> None:
+def check_delays(delays: Floats, step: float) -> None:
     """The convolutions along the delays know one step: an `InputError` for any others. Shape: (L,)"""
     if not _even(np.ascontiguousarray(delays, np.float64).tobytes(), step):
         raise InputError(f"delays are {delays.tolist()}; expected at least one, {step:g} samples apart, rising")

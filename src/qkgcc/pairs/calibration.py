@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Floats
 from qkgcc.pairs.decoding import Support
-
-Floats = npt.NDArray[np.float64]
 
 KEY = "confidence"
 """Under which a card's metrics hold the curves, those of each rate in turn."""

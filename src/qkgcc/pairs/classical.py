@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND, Floats, Floats32, Samples
 from qkgcc.dsp import gcc
 from qkgcc.dsp.peaks import find_peak
 from qkgcc.pairs.confidence import (
@@ -63,10 +63,10 @@ class Classical:
         return narrow_band_warning(low, min(high, self.sample_rate / 2))
 
     @property
-    def lags(self) -> npt.NDArray[np.float64]:
+    def lags(self) -> Floats:
         return np.arange(-self.max_lag, self.max_lag + 1, dtype=np.float64)
 
-    def channel_features(self, frames: npt.NDArray[np.floating[Any]]) -> tuple[gcc.Spectra, gcc.Spectra]:
+    def channel_features(self, frames: Samples) -> tuple[gcc.Spectra, gcc.Spectra]:
         """Spectra for the weighting and for the coherence. Every weighting is indifferent to the gain of a channel."""
         parts = [self._channel_features(frames[few]) for few in _few_at_a_time(len(frames))]
         if len(parts) == 1:
@@ -75,7 +75,7 @@ class Classical:
         averaged = self.weighting in gcc.AVERAGED
         return segments if averaged else gcc.Spectra.joined([one for one, _ in parts]), segments
 
-    def _channel_features(self, frames: npt.NDArray[np.floating[Any]]) -> tuple[gcc.Spectra, gcc.Spectra]:
+    def _channel_features(self, frames: Samples) -> tuple[gcc.Spectra, gcc.Spectra]:
         frames = _by_a_power_of_two(frames)
         # A constant offset would be a source of its own, at delay 0.
         centred = frames - frames.mean(axis=-1, keepdims=True)
@@ -86,9 +86,7 @@ class Classical:
         segments = coherence_segments(centred, max_lag=self.max_lag)
         return segments if self.weighting in gcc.AVERAGED else gcc.whole_spectra(centred), segments
 
-    def evidence(
-        self, frames: npt.NDArray[np.floating[Any]], channels: tuple[Any, Any] | None = None
-    ) -> tuple[npt.NDArray[Any], ...]:
+    def evidence(self, frames: Samples, channels: tuple[Any, Any] | None = None) -> tuple[npt.NDArray[Any], ...]:
         if channels is None:
             both = self.channel_features(frames)
             channels = tuple(one.channel(0) for one in both), tuple(one.channel(1) for one in both)
@@ -157,7 +155,7 @@ def _few_at_a_time(count: int) -> list[slice]:
     return [slice(first, first + _TOGETHER) for first in range(0, max(1, count), _TOGETHER)]
 
 
-def _by_a_power_of_two(frames: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]:
+def _by_a_power_of_two(frames: Samples) -> Samples:
     """Channels whose largest sample is between 1/2 and 1, no digit of them changed. Shape: (batch, channels, n) -> same
 
     Coherence takes the fourth power of a spectrum: for float32, 32-bit numbers that nobody has scaled are too large.
@@ -167,7 +165,7 @@ def _by_a_power_of_two(frames: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.
 
 
 @lru_cache(maxsize=8)
-def taper(length: int, share: float = TAPER) -> npt.NDArray[np.float32]:
+def taper(length: int, share: float = TAPER) -> Floats32:
     """Tukey's: half a cosine up, ones, half a cosine down. Shape: (length,)"""
     place = np.arange(length)
     edge = np.minimum(place, place[::-1]) + 0.5

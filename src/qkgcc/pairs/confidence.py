@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.core.types import Floats, Samples
 from qkgcc.dsp import gcc
 
 NARROW = 1000.0
@@ -53,7 +54,7 @@ _A, _B, _C = -2.31, 16.05, 9.53
 _REFERENCE_BINS = 256.0  # independent bins of a quarter of a 2048-sample frame, up to 8 kHz at 16 kHz
 
 
-def limit_cap(excess: npt.ArrayLike, limit: float) -> npt.NDArray[np.float64]:
+def limit_cap(excess: npt.ArrayLike, limit: float) -> Floats:
     """The most that a delay deserves that exceeds the largest possible one, `limit`, by so much. All in seconds.
 
     A source in line with the microphones has the largest possible delay, and noise makes it a little longer. One that
@@ -67,7 +68,7 @@ def limit_cap(excess: npt.ArrayLike, limit: float) -> npt.NDArray[np.float64]:
 
 
 def coherence_spectrum(
-    frames: npt.NDArray[np.floating[Any]],
+    frames: Samples,
     *,
     max_lag: int,
     sample_rate: float,
@@ -78,7 +79,7 @@ def coherence_spectrum(
     return coherence_cross(both.channel(0), both.channel(1), sample_rate=sample_rate, band=band)
 
 
-def coherence_segments(frames: npt.NDArray[np.floating[Any]], *, max_lag: int) -> gcc.Spectra:
+def coherence_segments(frames: Samples, *, max_lag: int) -> gcc.Spectra:
     """What a channel needs alone for that. Shape: (batch, channels, n)"""
     return gcc.averaged_spectra(frames, _segment(frames.shape[-1], max_lag))
 
@@ -120,12 +121,12 @@ def support(
     return at * scale, away * scale
 
 
-def confidence_of(at: npt.NDArray[Any], away: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def confidence_of(at: npt.NDArray[Any], away: npt.NDArray[Any]) -> Floats:
     """The formula above."""
     return np.minimum(1 / (1 + np.exp(-(_A + _B * at - _C * away).astype(np.float64))), ambiguity_cap(at, away))
 
 
-def ambiguity_cap(at: npt.NDArray[Any], away: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def ambiguity_cap(at: npt.NDArray[Any], away: npt.NDArray[Any]) -> Floats:
     """The most that a delay with a rival deserves."""
     rivalry = np.minimum(np.maximum(away / np.maximum(at, 1e-6), 0), 1)
     return np.asarray(1 - 2 / 3 * rivalry**8)
@@ -140,7 +141,7 @@ def coherence_confidence(
     frame: int,
     band: tuple[float, float] | None = None,
     reach: int | None = None,
-) -> npt.NDArray[np.float64]:
+) -> Floats:
     """Confidence of each delay. Shape: (batch, F), (batch,) -> (batch,), from 0 to 1."""
     values = support(coherence, delay, max_lag=max_lag, sample_rate=sample_rate, frame=frame, band=band, reach=reach)
     return confidence_of(*values)

@@ -27,11 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND, Floats, Indices
 from qkgcc.dsp.peaks import vertex
-
-Array = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.intp]
 
 _TINY = float(np.finfo(np.float64).tiny)
 COARSE = 0.10 / SPEED_OF_SOUND * 16000
@@ -72,7 +69,7 @@ class Decoded(NamedTuple):
     """(batch,) a delay that is impossible, yet more likely than not, in samples; NaN where there is none."""
 
 
-def posterior(logits: npt.ArrayLike) -> Array:
+def posterior(logits: npt.ArrayLike) -> Floats:
     """Probabilities of the candidates: the softmax of their logits.
 
     Shape: (..., delays) -> the same
@@ -85,17 +82,17 @@ def posterior(logits: npt.ArrayLike) -> Array:
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
-def argmax(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Array:
+def argmax(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Floats:
     """The most probable candidate. Shape: (..., delays), (delays,) -> (...,)"""
     return _decode(posterior, delays, _keep)
 
 
-def mean(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Array:
+def mean(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Floats:
     """The mean delay within `REACH` steps of the most probable candidate. Shape: (..., delays), (delays,) -> (...,)"""
     return _decode(posterior, delays, _local_mean)
 
 
-def quadratic(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Array:
+def quadratic(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Floats:
     """The top of the log-posterior's parabola at its peak. Shape: (..., delays), (delays,) -> (...,)
 
     >>> delays = np.arange(-3, 4)
@@ -105,7 +102,7 @@ def quadratic(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Array:
     return _decode(posterior, delays, _vertex)
 
 
-def coarse(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Array:
+def coarse(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Floats:
     """The delay that is most likely within `COARSE` of the truth. Shape: (..., delays), (delays,) -> (...,)
 
     >>> delays = np.arange(-20, 21)
@@ -116,7 +113,7 @@ def coarse(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Array:
     return likely_right(posterior, delays, EXACT, EXACT_WEIGHT["coarse"])
 
 
-def balanced(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Array:
+def balanced(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Floats:
     """The delay that is likely within `COARSE` of the truth, and exact. Shape: (..., delays), (delays,) -> (...,)
 
     >>> delays = np.arange(-20, 21)
@@ -127,7 +124,7 @@ def balanced(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> Array:
     return likely_right(posterior, delays, EXACT, EXACT_WEIGHT["balanced"])
 
 
-def likely_right(posterior: npt.ArrayLike, delays: npt.ArrayLike, exact: float, counts: float) -> Array:
+def likely_right(posterior: npt.ArrayLike, delays: npt.ArrayLike, exact: float, counts: float) -> Floats:
     """The delay that has the most probability within `COARSE`, and within `exact` of it times `counts`.
 
     Shape: (..., delays), (delays,) -> (...,)
@@ -135,7 +132,7 @@ def likely_right(posterior: npt.ArrayLike, delays: npt.ArrayLike, exact: float, 
     return _decode(posterior, delays, partial(_about_right, near=exact, count=counts))
 
 
-DECODERS: Mapping[str, Callable[[npt.ArrayLike, npt.ArrayLike], Array]] = {
+DECODERS: Mapping[str, Callable[[npt.ArrayLike, npt.ArrayLike], Floats]] = {
     "argmax": argmax,
     "mean": mean,
     "quadratic": quadratic,
@@ -147,7 +144,7 @@ BETWEEN = frozenset({"balanced", "coarse"})
 """Those that may answer another delay than the highest peak's."""
 
 
-def probability_near(posterior: npt.ArrayLike, delays: npt.ArrayLike, delay: npt.ArrayLike, tolerance: float) -> Array:
+def probability_near(posterior: npt.ArrayLike, delays: npt.ArrayLike, delay: npt.ArrayLike, tolerance: float) -> Floats:
     """The probability that the truth is within `tolerance` of a delay.
 
     Every candidate stands for the step around it, of which the part counts that is near: what is within reach of a
@@ -172,9 +169,9 @@ class Support(NamedTuple):
     NaN where none is around.
     """
 
-    agreeing: Array
+    agreeing: Floats
     """(N,) for it: near 1 where many are sure of it, 0 where none knows anything."""
-    against: Array
+    against: Floats
     """(N,) against it: near 1 where many are sure of other delays, 0 where none knows anything."""
 
 
@@ -219,7 +216,7 @@ def support(
     return Support(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def _new_part(moments: Array, frame: float) -> Array:
+def _new_part(moments: Floats, frame: float) -> Floats:
     """The part of each frame that the nearer neighbour does not have too. Shape: (T,) -> (T,)"""
     gaps = np.diff(moments)
     nearest = np.minimum(np.append(gaps, np.inf), np.append(np.inf, gaps))
@@ -228,11 +225,11 @@ def _new_part(moments: Array, frame: float) -> Array:
 
 
 def _support(
-    p: Array,
-    candidates: Array,
-    answer: Array,
-    moments: Array,
-    new: Array,
+    p: Floats,
+    candidates: Floats,
+    answer: Floats,
+    moments: Floats,
+    new: Floats,
     tolerance: float,
     wanted: Indices,
     ahead: float,
@@ -265,7 +262,7 @@ def _support(
     return Support(np.where(some, agreeing, np.nan), np.where(some, against, np.nan))
 
 
-def _beyond_chance(p: Array, candidates: Array, delay: Array, tolerance: float) -> Array:
+def _beyond_chance(p: Floats, candidates: Floats, delay: Floats, tolerance: float) -> Floats:
     """The probability near a delay: 1 at most, 0 for a posterior that knows nothing, less where it is elsewhere."""
     span = len(candidates) * (candidates[1] - candidates[0]) if len(candidates) > 1 else 2 * tolerance
     chance = min(0.9, 2 * tolerance / span)  # where all delays are near each other, it would be 1
@@ -274,7 +271,7 @@ def _beyond_chance(p: Array, candidates: Array, delay: Array, tolerance: float) 
 
 def peaks(
     posterior: npt.ArrayLike, delays: npt.ArrayLike, max_sources: int, *, separation: float = SEPARATION
-) -> tuple[Array, Array]:
+) -> tuple[Floats, Floats]:
     """The highest peaks of a posterior, most probable first: their delays, as `quadratic` reads them, and weights.
 
     A peak is a candidate above both neighbours, at least `separation` away from every higher peak. Its weight is the
@@ -310,7 +307,9 @@ def peaks(
     return places.reshape(shape), weights.reshape(shape)
 
 
-def _decode(posterior: npt.ArrayLike, delays: npt.ArrayLike, place: Callable[[Array, Array, Indices], Array]) -> Array:
+def _decode(
+    posterior: npt.ArrayLike, delays: npt.ArrayLike, place: Callable[[Floats, Floats, Indices], Floats]
+) -> Floats:
     p, candidates = _check(posterior, delays)
     rows = p.reshape(-1, p.shape[-1])
     unknown = np.isnan(rows).any(axis=-1)
@@ -322,7 +321,7 @@ def _decode(posterior: npt.ArrayLike, delays: npt.ArrayLike, place: Callable[[Ar
     return result.reshape(p.shape[:-1])
 
 
-def _check(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> tuple[Array, Array]:
+def _check(posterior: npt.ArrayLike, delays: npt.ArrayLike) -> tuple[Floats, Floats]:
     p, candidates = np.asarray(posterior, dtype=np.float64), np.asarray(delays, dtype=np.float64)
     if candidates.ndim != 1 or p.ndim < 1 or len(candidates) == 0 or p.shape[-1] != len(candidates):
         raise InputError(f"a posterior of shape {p.shape} does not fit delays of shape {candidates.shape}")
@@ -343,11 +342,11 @@ def _even(candidates: bytes) -> bool:
 # Where the peak at a candidate lies. Shape: (rows, delays), (delays,), (rows,) -> (rows,)
 
 
-def _keep(rows: Array, delays: Array, index: Indices) -> Array:
+def _keep(rows: Floats, delays: Floats, index: Indices) -> Floats:
     return np.asarray(delays[index])
 
 
-def _local_mean(rows: Array, delays: Array, index: Indices) -> Array:
+def _local_mean(rows: Floats, delays: Floats, index: Indices) -> Floats:
     near = np.abs(np.arange(len(delays)) - index[:, None]) <= REACH
     weights = np.where(near, rows, 0.0)
     # Relative to the peak: a delay far from 0 loses no digits.
@@ -355,14 +354,14 @@ def _local_mean(rows: Array, delays: Array, index: Indices) -> Array:
     return np.asarray(delays[index] + (weights * offsets).sum(axis=-1) / weights.sum(axis=-1))
 
 
-def _about_right(rows: Array, delays: Array, index: Indices, *, near: float, count: float) -> Array:
+def _about_right(rows: Floats, delays: Floats, index: Indices, *, near: float, count: float) -> Floats:
     if len(delays) == 1:
         return _keep(rows, delays, index)
     step = delays[1] - delays[0]
     places = delays[0] + step / 4 * np.arange(4 * len(delays) - 3)
     total = np.concatenate([np.zeros((len(rows), 1)), np.cumsum(rows, axis=-1)], axis=-1)
 
-    def below(place: Array) -> Array:
+    def below(place: Floats) -> Floats:
         """The probability of delays below, where each candidate stands for the step around it."""
         at = np.clip((place - delays[0]) / step + 0.5, 0, len(delays))
         whole = np.minimum(at.astype(np.intp), len(delays) - 1)
@@ -383,7 +382,7 @@ def _about_right(rows: Array, delays: Array, index: Indices, *, near: float, cou
     return np.where(around.max(axis=-1) == around[:, 1], _vertex(rows, delays, peak), answer)
 
 
-def _vertex(rows: Array, delays: Array, index: Indices) -> Array:
+def _vertex(rows: Floats, delays: Floats, index: Indices) -> Floats:
     if len(delays) < 3:
         return _keep(rows, delays, index)
     inner = np.minimum(np.maximum(index, 1), len(delays) - 2)

@@ -6,11 +6,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.core.types import Bools, Floats, Floats32, Samples
 from qkgcc.pairs.decoding import WINDOW, Decoded
 from qkgcc.pairs.frontend import FrameBatch, channel_power, frame_levels, normalise_frames, one_is_a_copy
 
-Frames = npt.NDArray[np.floating[Any]]
-Floats = npt.NDArray[np.float64]
 Evidence = tuple[npt.NDArray[Any], ...]
 
 
@@ -39,7 +38,7 @@ class Method(Protocol):
     @property
     def frame(self) -> int: ...
     @property
-    def lags(self) -> npt.NDArray[np.float64]: ...
+    def lags(self) -> Floats: ...
     @property
     def limit(self) -> float:
         """Samples beyond which no delay is possible."""
@@ -48,10 +47,10 @@ class Method(Protocol):
     def range_tolerance(self) -> float:
         """Samples by which an answer may exceed `limit`: a spacing is seldom measured so well."""
 
-    def channel_features(self, frames: Frames) -> tuple[Any, ...] | None:
+    def channel_features(self, frames: Samples) -> tuple[Any, ...] | None:
         """What is computed once for each channel and shared by its pairs, or None. Shape: (batch, channels, frame)"""
 
-    def evidence(self, frames: Frames, channels: Any = None) -> Evidence:
+    def evidence(self, frames: Samples, channels: Any = None) -> Evidence:
         """Arrays whose mean over frames is the evidence of them all.
 
         Args:
@@ -98,14 +97,14 @@ class FrameEstimates(NamedTuple):
 
     times: Floats
     """(T,) centres in seconds."""
-    curve: npt.NDArray[np.float32]
+    curve: Floats32
     """(T, L)"""
     delay: Floats
     """(T,) samples; NaN: silence."""
     confidence: Floats
     out_of_range_delay: Floats
     """(T,) samples of a likely delay that the spacing does not allow, see `decoding.Decoded`; NaN: none."""
-    copied: npt.NDArray[np.bool_]
+    copied: Bools
     """(T,) whether one channel is a copy of the other."""
 
     @staticmethod
@@ -165,12 +164,12 @@ def _estimate_pair(
     return FrameEstimates(batch.times, curve, delay, confidence, out_of_range_delay, copied), evidence
 
 
-def prepare_frames(method: Method, frames: Frames, level: float = 1.0) -> tuple[Frames, npt.NDArray[np.bool_]]:
+def prepare_frames(method: Method, frames: Samples, level: float = 1.0) -> tuple[Samples, Bools]:
     """Frames as the method wants them, and which of them are not silent. Shape: (batch, 2, frame), (batch,)"""
     return _scaled(method, frames, level), frame_levels(channel_power(frames), faint=0.0).audible
 
 
-def _scaled(method: Method, frames: Frames, level: float) -> Frames:
+def _scaled(method: Method, frames: Samples, level: float) -> Samples:
     if method.scaling == "frame":
         return normalise_frames(frames, method.sample_rate, method.rumble)
     return frames / frames.dtype.type(level) if method.scaling == "utterance" else frames

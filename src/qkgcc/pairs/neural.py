@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from qkgcc.core.checks import check_choice
 from qkgcc.core.errors import InputError, MissingExtraError
+from qkgcc.core.types import Bools, Floats, Floats32, Samples
 from qkgcc.dsp.rumble import MAX_RUMBLE_HZ
 from qkgcc.network import files
 from qkgcc.network.card import ARCHITECTURES, Card
@@ -41,9 +42,6 @@ _BEYOND = 3  # times the possible delays are looked at, at least
 _SAME = 1e-6  # samples
 _LONGEST = 8  # times the trained frame: a network that cuts frames into windows could take hours as one
 
-Floats = npt.NDArray[np.float64]
-Frames = npt.NDArray[np.floating[Any]]
-
 
 class Model(Protocol):
     """What runs the network."""
@@ -62,14 +60,10 @@ class Model(Protocol):
     def step(self) -> float:
         """Samples between candidate delays."""
 
-    def logits(
-        self, frames: npt.NDArray[np.float32], bins: npt.NDArray[np.bool_] | None, delays: Floats
-    ) -> npt.NDArray[np.float32]:
+    def logits(self, frames: Floats32, bins: Bools | None, delays: Floats) -> Floats32:
         """Shape: (batch, 2, n), (bins,), (L,) -> (batch, L)"""
 
-    def reliability(
-        self, frames: npt.NDArray[np.float32], bins: npt.NDArray[np.bool_] | None
-    ) -> npt.NDArray[np.float32]:
+    def reliability(self, frames: Floats32, bins: Bools | None) -> Floats32:
         """How much each frequency counts. Shape: (batch, 2, n), (bins,) -> (batch, rows)"""
 
 
@@ -90,9 +84,7 @@ class TorchModel:
     def step(self) -> float:
         return float(self.card.options.get("step", 1.0))
 
-    def logits(
-        self, frames: npt.NDArray[np.float32], bins: npt.NDArray[np.bool_] | None, delays: Floats
-    ) -> npt.NDArray[np.float32]:
+    def logits(self, frames: Floats32, bins: Bools | None, delays: Floats) -> Floats32:
         import torch
 
         network, given = self._sized(frames.shape[-1]), self._inputs(frames, bins)
@@ -101,9 +93,7 @@ class TorchModel:
                 return np.asarray(network(*given, delays=tuple(delays.tolist())))
             return np.asarray(network(*given)[:, torch.from_numpy(np.isin(self.card.delays, delays))])
 
-    def reliability(
-        self, frames: npt.NDArray[np.float32], bins: npt.NDArray[np.bool_] | None
-    ) -> npt.NDArray[np.float32]:
+    def reliability(self, frames: Floats32, bins: Bools | None) -> Floats32:
         with _torch_threads(self._threads):
             return np.asarray(self._sized(frames.shape[-1]).reliability(*self._inputs(frames, bins)))  # type: ignore[operator]
 
@@ -114,7 +104,7 @@ class TorchModel:
         sized: nn.Module = self.network.resized(frame=frame, dft=self.card.dft)  # type: ignore[operator]
         return sized
 
-    def _inputs(self, frames: npt.NDArray[np.float32], bins: npt.NDArray[np.bool_] | None) -> tuple[Any, Any]:
+    def _inputs(self, frames: Floats32, bins: Bools | None) -> tuple[Any, Any]:
         import torch
 
         return torch.from_numpy(np.ascontiguousarray(frames)), None if bins is None else torch.from_numpy(bins)
@@ -153,7 +143,7 @@ class Network:
     """(C,) delays that the network is asked for, in samples; `lags` are those of them that are possible."""
     lags: Floats
     """(L,)"""
-    bins: npt.NDArray[np.bool_] | None = None
+    bins: Bools | None = None
     """(F,) which frequencies the input has; None: all."""
     band: float = math.inf
     """Hz up to which it has them."""
@@ -354,10 +344,10 @@ class Network:
             warning=warning if untrained else None,
         )
 
-    def channel_features(self, frames: Frames) -> None:
+    def channel_features(self, frames: Samples) -> None:
         """Nothing: a network hears both channels at the level of the pair, and sees how loud each bin is."""
 
-    def evidence(self, frames: Frames, channels: None = None) -> tuple[npt.NDArray[Any], ...]:
+    def evidence(self, frames: Samples, channels: None = None) -> tuple[npt.NDArray[Any], ...]:
         given = self._scaled(frames)
         logits = self.model.logits(given, self.bins, self.candidates).astype(np.float64)
         if self.symmetric:
@@ -368,7 +358,7 @@ class Network:
         largest = logits.max(axis=-1, keepdims=True)
         return (logits - largest - np.log(np.exp(logits - largest).sum(axis=-1, keepdims=True)),)
 
-    def reliability(self, frames: Frames) -> Floats:
+    def reliability(self, frames: Samples) -> Floats:
         """How much each frequency counted. Shape: (batch, 2, n) -> (batch, rows)
 
         The size of its evidence, times how much that varies over the possible delays: what is the same for all of them,
@@ -391,7 +381,7 @@ class Network:
         rows = np.arange(-(-(self.card.dft // 2 + 1) // pool))
         return np.asarray((pool * rows + (pool - 1) / 2) * self.sample_rate / self.card.dft)
 
-    def _scaled(self, frames: Frames) -> npt.NDArray[np.float32]:
+    def _scaled(self, frames: Samples) -> Floats32:
         """The size of a spectrum goes with the root of the frame's length: as if it were the trained one.
 
         Windows are as long in any frame.

@@ -16,7 +16,8 @@ import math
 
 import numpy as np
 
-from qkgcc.pairs.evidence import Floats, FrameEstimates
+from qkgcc.core.types import Floats
+from qkgcc.pairs.evidence import FrameEstimates
 from qkgcc.pairs.neural import Network
 
 WALK = 200e-6

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from qkgcc.core.types import Floats
 
 LIMIT = 0.005
 """Metres of standard deviation from which a shift counts as not determined: two of these are a centimetre."""

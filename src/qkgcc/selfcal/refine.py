@@ -24,10 +24,8 @@ from qkgcc.arrays.presets import array
 from qkgcc.arrays.steering import across, arrivals, derivatives, nearest_wavefronts
 from qkgcc.core.checks import check_flag, check_number, check_speed, short_repr
 from qkgcc.core.errors import InputError, quantity
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND, Floats
 from qkgcc.selfcal.observability import LIMIT, Unsolved, rigid_motions, undetermined, unsolved
-
-Floats = npt.NDArray[np.float64]
 
 TOLERANCE = 0.05
 """Metres by which a microphone is expected to be off, at most about twice that."""

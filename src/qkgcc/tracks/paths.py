@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.types import Floats, Floats32
+from qkgcc.core.types import Bools, Floats, Floats32
 from qkgcc.tracks import ridges, tracker
 from qkgcc.tracks.motion import Motion, State, smoother_step, speech_probability
 from qkgcc.tracks.tracker import Track, Trajectory, join, peakedness, speech_evidence, trim
@@ -235,7 +235,7 @@ class _Search:
         self,
         times: Floats,
         weights: Floats,
-        heard: npt.NDArray[np.bool_],
+        heard: Bools,
         ring: Ring,
         hop: float,
         frame_seconds: float,
@@ -366,7 +366,7 @@ class _Search:
         return np.asarray(self.new * np.log(np.maximum(fit, 1e-3)), np.float32)
 
     def _best(
-        self, window: slice, motion: Motion, most: int | None = None, corridor: npt.NDArray[np.bool_] | None = None
+        self, window: slice, motion: Motion, most: int | None = None, corridor: Bools | None = None
     ) -> list[_Path]:
         """The best path of a window, and the best of those that share no time with better ones. All are explained.
 
@@ -391,7 +391,7 @@ class _Search:
             self._explain(path, 1)
         return found
 
-    def _full(self, window: slice) -> npt.NDArray[np.bool_]:
+    def _full(self, window: slice) -> Bools:
         """Steps of a window in which there are as many paths as there may be. Shape: (steps,)"""
         there = self.there[window]
         padded = np.zeros(-(-len(there) // self.frames) * self.frames, np.int64)
@@ -400,7 +400,7 @@ class _Search:
         return np.zeros(len(crowded), np.bool_) if self.most is None else crowded >= self.most
 
     def _forward(
-        self, evidence: Floats32, full: npt.NDArray[np.bool_], corridor: npt.NDArray[np.bool_] | None = None
+        self, evidence: Floats32, full: Bools, corridor: Bools | None = None
     ) -> tuple[Floats, npt.NDArray[np.int64], npt.NDArray[np.int8]]:
         """What the best path that ends in each step is worth, its last state, and where it came from in all states.
 

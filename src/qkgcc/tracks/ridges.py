@@ -20,7 +20,8 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-import numpy.typing as npt
+
+from qkgcc.core.types import Floats
 
 REFLECTED = 0.8
 """How much of what frames say is spread so, the rest being a bell around the talker: among the best of 0.3 to 0.95 in
@@ -36,8 +37,6 @@ SHARPNESS = 8.0
 the very end."""
 
 _ROUNDS = 30  # of `deconvolve_ridges`: more of them find peaks in noise
-
-Floats = npt.NDArray[np.float64]
 
 
 @functools.lru_cache(maxsize=4)

@@ -15,17 +15,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Floats
 from qkgcc.tracks.motion import azimuth_elevation
 from qkgcc.tracks.tracker import Track
 
 ANGLES = ("azimuth", "elevation", "cone", "also_azimuth", "also_elevation")
 COLUMNS = ("time", "track", *ANGLES, "spread", "probability", "speaking", "active")
 """Of the rows: seconds, id, degrees (None: not known, or there is none), and what is probable from 0 to 1."""
-
-Floats = npt.NDArray[np.float64]
 
 
 class Angles(NamedTuple):

@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from qkgcc.core.checks import check_array, check_count, check_flag, check_number, short_repr
 from qkgcc.core.errors import InputError
-from qkgcc.core.types import Floats
+from qkgcc.core.types import Bools, Floats
 from qkgcc.tracks.motion import (
     Motion,
     State,
@@ -395,7 +395,7 @@ class Tracker:
         self._together = together
         self._select(kept)
 
-    def _select(self, kept: npt.NDArray[np.bool_]) -> None:
+    def _select(self, kept: Bools) -> None:
         if kept.all():
             return
         self._keep, self._belief = self._keep.part(kept), self._belief[kept]

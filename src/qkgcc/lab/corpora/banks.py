@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from qkgcc.core.errors import InputError
 from qkgcc.core.interrupts import interrupts_wait
 from qkgcc.core.tables import parse_json
+from qkgcc.core.types import Floats32
 from qkgcc.lab.corpora.sets import SAMPLE_RATE, SPLITS
 from qkgcc.lab.rooms.mixing import BINS
 
@@ -57,7 +58,7 @@ class Bank:
     `licences`; `recipe`; `left_out`, rows with id, group, split and reason; `hash` of the whole bank.
     """
 
-    def __init__(self, path: Path, index: dict[str, Any], hash: str, power_spectrum: NDArray[np.float32]) -> None:
+    def __init__(self, path: Path, index: dict[str, Any], hash: str, power_spectrum: Floats32) -> None:
         rows: list[dict[str, Any]] = index["utterances"]
         self.path = path
         self.name: str = index["set"]
@@ -116,7 +117,7 @@ class Bank:
             raise InputError(f"there is no split {split!r}; there are {', '.join(SPLITS)}")
         return np.flatnonzero(self.splits == split)
 
-    def audio(self, i: int, samples: int | None = None) -> NDArray[np.float32]:
+    def audio(self, i: int, samples: int | None = None) -> Floats32:
         """The stored samples of an utterance, or the first `samples` of them. Full scale is 1. Shape: (n,)"""
         import soundfile
 
@@ -134,7 +135,7 @@ class Bank:
             raise InputError(f"{self.path}: {self.ids[i]} cannot be decoded, the bank is damaged: {_AGAIN}")
         return np.asarray(signal, dtype=np.float32)
 
-    def stack(self, indices: ArrayLike, samples: int, jobs: int | None = None) -> NDArray[np.float32]:
+    def stack(self, indices: ArrayLike, samples: int, jobs: int | None = None) -> Floats32:
         """The first `samples` of several utterances, zeros behind those that are shorter. Shape: (N, samples)"""
         numbers: Sequence[int] = np.asarray(indices, dtype=np.int64).tolist()
         rows = np.zeros((len(numbers), samples), dtype=np.float32)

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import write_whole
 from qkgcc.core.tables import json_text, save_text
+from qkgcc.core.types import Floats32, Samples
 from qkgcc.lab.corpora import sets
 from qkgcc.lab.corpora.banks import FORMAT, Bank, bank_files
 from qkgcc.lab.corpora.sets import FULL_SCALE, SAMPLE_RATE, Utterance, read_samples
@@ -73,7 +74,7 @@ class Recipe:
 class _Packed:
     row: dict[str, Any]
     audio: bytes
-    spectrum: NDArray[np.float32] | None
+    spectrum: Floats32 | None
     """None: the utterance is left out, and `row` says why."""
 
 
@@ -120,7 +121,7 @@ def build(
     audio_path, index_path = bank_files(path)
     rows: list[dict[str, Any]] = []
     left_out: list[dict[str, Any]] = []
-    powers: list[NDArray[np.float32]] = []
+    powers: list[Floats32] = []
 
     def write_audio(temporary: Path) -> None:
         with temporary.open("wb") as file:
@@ -218,7 +219,7 @@ def _in_order(
                 future.cancel()
 
 
-def loud_intervals(signal: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
+def loud_intervals(signal: Samples) -> NDArray[np.int64]:
     """First and last-plus-one sample of every part that is not silent; full scale is 1.
 
     Shape: (samples,) -> (parts, 2)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from qkgcc.arrays import Geometry, array
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Bools, Floats
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.frozen.benchmark import FrozenBenchmark, check_digest, scene_digest, to_digits
 from qkgcc.lab.scenes import array_scenes
@@ -38,8 +39,6 @@ LATE_STEP = 0.5
 ACTIVE = 0.5
 """Share of a block that a talker has to speak in it to be looked for there."""
 
-Floats = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class ArrayTruth:
@@ -51,7 +50,7 @@ class ArrayTruth:
     geometry: Geometry
     places: Floats
     """(talkers, blocks, 3) metres, in the axes of the geometry."""
-    active: npt.NDArray[np.bool_]
+    active: Bools
     """(talkers, blocks) who is to be found when."""
 
     @property
@@ -98,7 +97,7 @@ class ArrayBenchmark(FrozenBenchmark):
             yield key, self.audio(int(key), banks[0], engine=engine, jobs=jobs)
             progress()
 
-    def load_scene(self, index: int, engine: str = "cpu", cache: Path | None = None) -> npt.NDArray[np.float64]:
+    def load_scene(self, index: int, engine: str = "cpu", cache: Path | None = None) -> Floats:
         """A rendered scene, full scale is 1. Shape: (M, 160000)"""
         return np.asarray(self.load_part(str(index), engine, cache), dtype=np.float64) / SCALE
 

@@ -31,6 +31,7 @@ import numpy.typing as npt
 from qkgcc.core.errors import InputError
 from qkgcc.core.files import make_folder, write_whole
 from qkgcc.core.tables import save_text
+from qkgcc.core.types import Floats
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.rooms.draws import uniform
 from qkgcc.lab.scenes.engines import check_engine
@@ -42,7 +43,6 @@ TOLERANCE = 1e-3
 
 _PROJECTIONS = 4  # of each row
 
-Floats = npt.NDArray[np.float64]
 Fingerprint = dict[str, str]
 """`sha256` of the frames, and their `projections` in base64."""
 

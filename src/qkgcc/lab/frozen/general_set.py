@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qkgcc.core.types import Floats
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.frozen.benchmark import FrozenBenchmark, check_digest, scene_digest, to_digits
 from qkgcc.lab.scenes.general import GENERAL, general_scenes
@@ -74,7 +75,7 @@ class GeneralBenchmark(FrozenBenchmark):
         return np.asarray(frames.reshape(len(self), -1, *frames.shape[1:]))
 
     @cached_property
-    def delays(self) -> npt.NDArray[np.float64]:
+    def delays(self) -> Floats:
         """(scenes, 5) true delays in samples, positive = microphone 1 later."""
         return np.array(self.manifest["delays"])
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from array_api_compat import array_namespace, device, to_device
 
+from qkgcc.core.types import Floats
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.frozen.benchmark import FrozenBenchmark
 from qkgcc.lab.rooms.draws import stream, uniform
@@ -34,8 +35,6 @@ SCALE = 1024
 _SAMPLES = FRAMES * paper.FRAME
 BANKS = {"paper-test": "test-clean", "paper-music": "music", "paper-noise": "noise"}
 """What each is made of."""
-
-Floats = npt.NDArray[np.float64]
 
 
 class PaperBenchmark(FrozenBenchmark):

@@ -9,11 +9,9 @@ from typing import Any
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
+from qkgcc.core.types import Floats
 from qkgcc.lab.rooms.shoebox import OVERSAMPLING, TAPS, from_histogram, transform_length
-
-Floats = npt.NDArray[np.float64]
 
 
 def responses(

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from array_api_compat import array_namespace, device
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Floats
 
 TILT_CENTRE = 1000.0
 """Hz around which a response is tilted."""
@@ -33,8 +34,6 @@ PEAK_Q = 1.0
 
 _RINGING = 1024  # samples of zeros in which the responses die away instead of wrapping around
 _HIGHEST = 0.45  # of the sample rate: a bump that would lie above lies here
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Samples
 from qkgcc.lab.rooms.shoebox import OVERSAMPLING, TAPS, from_histogram, transform_length
 
 _ROWS, _COLUMNS = 4, 64  # images of one step of one program: y by z
@@ -23,11 +24,11 @@ _PASSES = 6  # histograms' worth of memory that a response needs at its most: fo
 
 
 def responses(
-    rooms: npt.NDArray[np.floating[Any]],
-    reflections: npt.NDArray[np.floating[Any]],
+    rooms: Samples,
+    reflections: Samples,
     orders: npt.NDArray[np.integer[Any]],
-    sources: npt.NDArray[np.floating[Any]],
-    microphones: npt.NDArray[np.floating[Any]],
+    sources: Samples,
+    microphones: Samples,
     *,
     samples: int,
     sample_rate: int,

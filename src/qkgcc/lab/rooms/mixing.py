@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import scipy.fft
 from array_api_compat import array_namespace, device, is_numpy_array
-from numpy.typing import NDArray
 
+from qkgcc.core.types import Floats, Floats32, Samples
 from qkgcc.lab.rooms.draws import normal
 
 
@@ -80,7 +80,7 @@ BINS = SEGMENT // 2 + 1
 _BLOCK = 1024  # segments at a time: a long piece of music needs no more memory than half a minute of it
 
 
-def power_spectrum(signal: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+def power_spectrum(signal: Samples) -> Floats32:
     """Welch's one-sided power spectrum (Hann segments of 1024, half overlapping); its sum is the signal's mean square.
 
     Zeros before and after let the first and last half segment count as much as the others.
@@ -121,12 +121,12 @@ def response_gains(response: Any) -> Any:
 
 
 @cache
-def _hann() -> NDArray[np.float64]:
+def _hann() -> Floats:
     return np.asarray(0.5 - 0.5 * np.cos(2 * np.pi * np.arange(SEGMENT) / SEGMENT))
 
 
 @cache
-def _lag_weights() -> NDArray[np.float64]:
+def _lag_weights() -> Floats:
     """The window shrinks the spectrum's autocorrelation at long lags; this undoes it, where that is less than 1/0.3.
 
     Shape: (1024,), symmetric like the lags 0..512, -511..-1.

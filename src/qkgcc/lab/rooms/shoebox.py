@@ -26,7 +26,7 @@ import scipy.fft
 from array_api_compat import array_namespace, device, is_numpy_array
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND, Floats, Samples
 
 
 def sabine(t60: float, room: npt.ArrayLike, speed_of_sound: float = SPEED_OF_SOUND) -> tuple[float, int]:
@@ -56,7 +56,7 @@ def sabine(t60: float, room: npt.ArrayLike, speed_of_sound: float = SPEED_OF_SOU
 
 def sabine_many(
     t60: npt.ArrayLike, rooms: npt.ArrayLike, speed_of_sound: float = SPEED_OF_SOUND
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+) -> tuple[Floats, npt.NDArray[np.int64]]:
     """`sabine` of many rooms at once, without its checks: for T60s that were drawn so that their rooms can have them.
 
     Shape: (B,), (B, 3) or (3,) -> (B,), (B,)
@@ -86,7 +86,7 @@ def sabine_t60(absorption: float, room: npt.ArrayLike, speed_of_sound: float = S
     return t60, _order(t60, sides, speed_of_sound)
 
 
-def _sides(room: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def _sides(room: npt.ArrayLike) -> Floats:
     sides = np.asarray(room, dtype=np.float64)
     if sides.shape != (3,) or not ((sides > 0) & np.isfinite(sides)).all():
         raise InputError(f"a room has three sides in metres, all positive and finite; got {sides}")
@@ -98,12 +98,12 @@ def _check_speed(speed_of_sound: float) -> None:
         raise InputError(f"the speed of sound is {speed_of_sound:g} m/s; expected more than 0, such as 343")
 
 
-def _absorption(t60: float, sides: npt.NDArray[np.float64], speed_of_sound: float) -> float:
+def _absorption(t60: float, sides: Floats, speed_of_sound: float) -> float:
     surface: float = 2 * sum(a * b for a, b in itertools.combinations(sides.tolist(), 2))
     return 24 * math.log(10) * float(np.prod(sides)) / (speed_of_sound * surface * t60)
 
 
-def _order(t60: float, sides: npt.NDArray[np.float64], speed_of_sound: float) -> int:
+def _order(t60: float, sides: Floats, speed_of_sound: float) -> int:
     thinnest: float = min(a * b / math.hypot(a, b) for a, b in itertools.combinations(sides.tolist(), 2))
     return math.ceil(speed_of_sound * t60 / thinnest - 1)
 
@@ -181,17 +181,14 @@ def band_shape(length: int, sample_rate: int) -> npt.NDArray[np.complex128]:
     return np.asarray(gain * shift / spline)
 
 
-Floats = npt.NDArray[np.float64]
-
-
-def energy_decay(response: npt.NDArray[np.floating[Any]]) -> Floats:
+def energy_decay(response: Samples) -> Floats:
     """Schroeder's backward integral in dB, 0 at the start. Shape: (..., n) -> the same."""
     power = np.asarray(response, dtype=np.float64) ** 2
     left = np.flip(np.cumsum(np.flip(power, axis=-1), axis=-1), axis=-1)
     return np.asarray(10 * np.log10(np.maximum(left / left[..., :1], 1e-12)))
 
 
-def measured_t60(response: npt.NDArray[np.floating[Any]], sample_rate: int) -> float:
+def measured_t60(response: Samples, sample_rate: int) -> float:
     """T60 in seconds from the slope between -5 and -35 dB (T30, ISO 3382); NaN where that part has no two samples."""
     decay = energy_decay(response)
     part = np.flatnonzero((decay <= -5) & (decay >= -35))

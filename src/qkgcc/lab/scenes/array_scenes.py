@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from qkgcc.arrays import Geometry, array
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Bools, Floats, Floats32
 from qkgcc.lab.rooms.degradations import Degradations
 from qkgcc.lab.rooms.draws import stream, uniform
 from qkgcc.lab.scenes.general import between
@@ -38,8 +39,6 @@ _SPREAD = (0.7548776662466927, 0.5698402909980532)  # steps of the two-dimension
 _MOMENTS = 101  # at which talkers have to keep apart
 _TOGETHER = 64  # places that are tried at once
 _TRIES = 5000
-
-Floats = npt.NDArray[np.float64]
 
 
 def _row(value: Any, meaning: str) -> Any:
@@ -121,7 +120,7 @@ class ArrayScene:
         places = [_at(source, self._made(source, times)) for source in self.scene.sources]
         return np.asarray((np.stack(places) - self.centre) @ turned_by(self.yaw))
 
-    def speaking(self, times: Floats, utterances: Mapping[str, int]) -> npt.NDArray[np.bool_]:
+    def speaking(self, times: Floats, utterances: Mapping[str, int]) -> Bools:
         """Whose speech arrives at some times. Shape: (T,) -> (talkers, T)"""
         samples = round(SECONDS * SAMPLE_RATE)
         heard = []
@@ -208,7 +207,7 @@ def parts_of_chain(chain: str) -> list[tuple[int, str]]:
     return [(int(first), id) for first, id in pairs]
 
 
-def chained(chain: str, signals: Callable[[str], npt.NDArray[np.floating]]) -> npt.NDArray[np.float32]:
+def chained(chain: str, signals: Callable[[str], npt.NDArray[np.floating]]) -> Floats32:
     """Ten seconds of a talker: utterances with silence in between. Shape: (160000,)"""
     whole = np.zeros(round(SECONDS * SAMPLE_RATE), dtype=np.float32)
     for first, id in parts_of_chain(chain):
@@ -222,7 +221,7 @@ def spoken(chain: str, utterances: Mapping[str, int]) -> Floats:
     return np.asarray(spoken_samples(chain, utterances).reshape(BLOCKS, -1).mean(axis=1))
 
 
-def spoken_samples(chain: str, utterances: Mapping[str, int]) -> npt.NDArray[np.bool_]:
+def spoken_samples(chain: str, utterances: Mapping[str, int]) -> Bools:
     """In which of its samples a talker speaks. Shape: (160000,)"""
     speaks = np.zeros(round(SECONDS * SAMPLE_RATE), dtype=np.bool_)
     for first, id in parts_of_chain(chain):
@@ -280,7 +279,7 @@ def _ways(law: ArrayLaw, kind: Kind, room: Floats, microphones: Floats, draw: Ca
 
 def _free(
     law: ArrayLaw, kind: Kind, room: Floats, microphones: Floats, others: Sequence[Floats], ways: Floats
-) -> npt.NDArray[np.bool_]:
+) -> Bools:
     """Which of the ways keep their distances from walls, microphones and other talkers. Shape: (B, T, 3) -> (B,)"""
     inside = (ways[..., :2] >= law.off_walls) & (ways[..., :2] <= room[:2] - law.off_walls)
     free = inside.all(axis=(1, 2))

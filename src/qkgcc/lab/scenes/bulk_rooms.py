@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND, Bools, Floats, Floats32
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.corpora.sets import SPLITS
 from qkgcc.lab.rooms import noise
@@ -57,7 +57,6 @@ _FILLED = {"cuda": 128, "cpu": 1}  # blocks are filled up to a multiple of these
 _WALKING = {"cuda": 64, "cpu": 1}  # and sources that walk to a multiple of these
 _STEP = 4096  # samples: responses come in few lengths, for the same reason
 
-Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 
@@ -121,13 +120,13 @@ class GeneralSources:
         """Rows of signals by id. Shape: (B,)"""
         return np.array([self._row(id) for id in ids], dtype=np.int64)
 
-    def signal(self, id: str) -> npt.NDArray[np.float32]:
+    def signal(self, id: str) -> Floats32:
         """The samples of one signal, as `render` asks for them (a `signals.Lookup`). Shape: (n,)"""
         row = self._row(id)
         part = self.samples[self.offset[row] : self.offset[row] + self.length[row]]
         return np.asarray(part.cpu().numpy(), dtype=np.float32)
 
-    def parts(self, rows: Integers, start: npt.NDArray[np.float64]) -> tuple[Tensor, Tensor]:
+    def parts(self, rows: Integers, start: Floats) -> tuple[Tensor, Tensor]:
         """Two seconds of signals, from where scenes begin them, and how many samples of it they sound for.
 
         Shape: (B,), (B,) in [0, 1] -> (B, 32000), (B,) int64
@@ -256,7 +255,7 @@ class _Points:
     """(N,) of the point in its path."""
     count: Integers
     """(N,) points of that path."""
-    silent: npt.NDArray[np.bool_]
+    silent: Bools
     """(N,) there only to fill up a block."""
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.core.errors import InputError, MissingExtraError
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND, Floats, Samples
 from qkgcc.lab.rooms.shoebox import response_length
 from qkgcc.lab.scenes.scenes import Scene
 
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 ENGINES = ("reference", "cpu", "gpu")
 
-Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
-Responses = npt.NDArray[np.floating[Any]]
+Responses = Samples
 
 
 def best_engine() -> str:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Bools, Floats
 from qkgcc.lab.rooms.degradations import TILT_CENTRE, Degradations
 from qkgcc.lab.rooms.draws import normal, stream, uniform
 from qkgcc.lab.rooms.shoebox import sabine_many
@@ -46,8 +47,6 @@ _PLACEMENT_TRIES = 2000  # even the worst room, a fast walk in a narrow one, is 
 _COLUMNS = np.arange(16)  # of a stream
 _OF_MICROPHONES = np.arange(4 * MAX_MICROPHONES)  # gain, tilt, peak and its frequency of each
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Draw = Callable[..., Floats]
 """From the name of a stream and, where not all, the rows to the numbers of its columns. Shape: (rows, columns)"""
 
@@ -151,13 +150,13 @@ def law_table(law: Any = GENERAL) -> str:
     return "\n".join(lines)
 
 
-def between(ends: tuple[Any, Any], number: npt.NDArray[np.float64]) -> Any:
+def between(ends: tuple[Any, Any], number: Floats) -> Any:
     """Numbers in [0, 1) spread over a range."""
     low, high = ends
     return low + (high - low) * number
 
 
-def log_between(ends: tuple[float, float], number: npt.NDArray[np.float64]) -> Any:
+def log_between(ends: tuple[float, float], number: Floats) -> Any:
     """Numbers in [0, 1) spread over a range, each octave alike."""
     low, high = ends
     return low * (high / low) ** number
@@ -198,7 +197,7 @@ def place_arrays(rooms: Floats, aperture: Floats, numbers: Floats, others: Float
 def place_sources(
     rooms: Floats,
     microphones: Floats,
-    near: npt.NDArray[np.bool_],
+    near: Bools,
     distance: Floats,
     travel: Floats,
     draw: Callable[[int, npt.NDArray[np.int64]], Floats],
@@ -279,7 +278,7 @@ def draw_sources(law: Law, catalog: Catalog, room: Floats, microphones: Floats, 
     return {"signal": signal, "start": start, "interference": interference, "first": first, "last": last}
 
 
-def _signals(law: Law, catalog: Catalog, talks: npt.NDArray[np.bool_], numbers: Floats) -> npt.NDArray[np.object_]:
+def _signals(law: Law, catalog: Catalog, talks: Bools, numbers: Floats) -> npt.NDArray[np.object_]:
     """Ids: of a kind, then of its list, or synthetic. Shape: (B,), (B, 3) -> (B,)."""
     recorded = {"speech": catalog.speech, "music": catalog.music, "noise": catalog.noise}
     there = [kind not in ("speech", "music") or bool(recorded[kind]) for kind in SOURCE_KINDS]

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Floats
 from qkgcc.lab.rooms import degradations, noise
 from qkgcc.lab.rooms.draws import stream, uniform
 from qkgcc.lab.scenes import bulk_rooms
@@ -38,8 +39,6 @@ MOST_FRAMES = 16
 
 _CHUNK = {"cuda": 1024, "cpu": 32}  # scenes at a time
 _MEMORY = 24 << 20  # bytes that one of them needs at its most, responses included
-
-Floats = npt.NDArray[np.float64]
 
 
 class Frames(NamedTuple):

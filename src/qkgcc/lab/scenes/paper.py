@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND, Floats
 from qkgcc.lab.rooms import noise
 from qkgcc.lab.rooms.degradations import frozen
 from qkgcc.lab.rooms.draws import stream, uniform
@@ -27,8 +27,6 @@ TRAIN_ROOM = frozen([7.0, 5.0, 3.0], 1)
 TRAIN_MICROPHONES = frozen([[3.5, 2.25, 1.5], [3.5, 2.75, 1.5]], 2)
 TEST_ROOM = frozen([6.0, 4.0, 2.5], 1)
 TEST_MICROPHONES = frozen([[3.0, 1.75, 1.25], [3.0, 2.25, 1.25]], 2)
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

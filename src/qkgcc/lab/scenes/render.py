@@ -25,6 +25,7 @@ import numpy.typing as npt
 import scipy.fft
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Floats, Floats32
 from qkgcc.lab.rooms import degradations, noise
 from qkgcc.lab.rooms.mixing import convolve, level_of_convolved
 from qkgcc.lab.scenes import engines
@@ -40,18 +41,16 @@ _ALIKE = 0.2  # metres between points beyond which late reverberation is cross-f
 _POINTS = 256  # early responses that are computed together: all of a long walk would fill the memory
 _MOMENT = 0.01  # seconds between the places along a path that the truth is computed at
 
-Floats = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class Rendered:
     """A recording and the truth about it."""
 
-    audio: npt.NDArray[np.float32]
+    audio: Floats32
     """(M, n)"""
-    delays: npt.NDArray[np.float32]
+    delays: Floats32
     """(S, n) delay in samples of each source between the first two microphones, positive = microphone 1 later."""
-    sources: npt.NDArray[np.float32] | None = None
+    sources: Floats32 | None = None
     """(S, M, n) what of each source is in the air at the microphones, the first with unit variance at microphone 1."""
 
 

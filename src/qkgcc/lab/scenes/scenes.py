@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.types import SPEED_OF_SOUND
+from qkgcc.core.types import SPEED_OF_SOUND, Floats
 from qkgcc.lab.rooms.degradations import Degradations, frozen
 from qkgcc.lab.rooms.noise import NOISES
 from qkgcc.lab.rooms.shoebox import sabine, sabine_t60
@@ -20,8 +19,6 @@ MAX_MICROPHONES = 16
 MAX_SOURCES = 3
 NEAREST = 1e-4
 """Metres that a source keeps from every microphone."""
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Floats, Floats32
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.rooms.draws import normal, stream, uniform
 from qkgcc.lab.rooms.noise import coloured
@@ -24,7 +25,6 @@ _PERIOD = 1 << 17  # samples after which steady noise repeats, without a seam: 8
 _HIGHEST = 0.45  # of the sample rate: no partial above
 _MOST_PARTIALS = 40
 
-Floats = npt.NDArray[np.float64]
 Lookup = Callable[[str], npt.NDArray[np.floating]]
 """From the id of a signal to its samples. Shape: (n,)"""
 Whole = Callable[[str], tuple[npt.NDArray[np.floating], int]]
@@ -41,7 +41,7 @@ def is_synthetic(id: str) -> bool:
     return kind in SYNTHESES and bool(colon) and number.isascii() and number.isdigit()
 
 
-def synthetic(id: str, samples: int, sample_rate: int) -> npt.NDArray[np.float32]:
+def synthetic(id: str, samples: int, sample_rate: int) -> Floats32:
     """The first samples of a synthetic sound. Shape: (samples,)"""
     if not is_synthetic(id):
         known = ", ".join(f"{kind}:123" for kind in SYNTHESES)

@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from qkgcc.core.types import Floats
 from qkgcc.lab.frozen.array_set import NAME as SET
 from qkgcc.lab.frozen.array_set import ArrayBenchmark
 from qkgcc.lab.scenes.array_scenes import ARRAYS, DISTRIBUTED, KINDS, TALKERS
@@ -24,7 +24,6 @@ BLOCK_WITHIN = 5.0
 LIVELY = 0.6
 """Seconds of T60 from which a room counts as reverberant."""
 
-Floats = npt.NDArray[np.float64]
 Part = Callable[[int], bool]
 """Whether a scene, by its index, belongs to it."""
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.types import SPEED_OF_SOUND, Floats
+from qkgcc.core.types import SPEED_OF_SOUND, Floats, Floats32
 from qkgcc.dsp import gcc
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.frozen.general_set import SCALE, GeneralBenchmark
@@ -61,7 +61,7 @@ class FrameSet:
     """N frames at 16 kHz."""
 
     name: str
-    frames: npt.NDArray[np.float32]
+    frames: Floats32
     """(N, 2, 2048) full scale is 1."""
     delays: Floats
     """(N,) true, in samples, positive = channel 1 later."""
@@ -92,7 +92,7 @@ class FrameSet:
 def general_test(engine: str, cache: Path | None = None) -> FrameSet:
     """All 20,000 frames of `general-test`, once they are rendered."""
     benchmark = GeneralBenchmark.load()
-    frames: npt.NDArray[np.float32] = benchmark.load_frames(engine, cache).astype(np.float32)
+    frames: Floats32 = benchmark.load_frames(engine, cache).astype(np.float32)
     frames /= SCALE
     scenes, each = frames.shape[:2]
     level = frames[:, :, 0].std(axis=(1, 2), dtype=np.float64)
@@ -237,7 +237,7 @@ def unseen_recordings(
     return _joined("unseen", parts)
 
 
-def _unseen_recording(number: int, audio: npt.NDArray[np.float32], scene: Scenes) -> FrameSet:
+def _unseen_recording(number: int, audio: Floats32, scene: Scenes) -> FrameSet:
     length, place = uniform("unseen/moment", 0, 2 * number + np.arange(2))
     heard = round((MOMENT[0] + (MOMENT[1] - MOMENT[0]) * length) * RATE)
     begin = round(place * (SAMPLES - heard))
@@ -260,7 +260,7 @@ def _unseen_recording(number: int, audio: npt.NDArray[np.float32], scene: Scenes
     return FrameSet("", frames, true, limit * one, one, which, which, centres / RATE)
 
 
-def _loud(audio: Floats) -> tuple[npt.NDArray[np.float32], Floats]:
+def _loud(audio: Floats) -> tuple[Floats32, Floats]:
     """Back-to-back frames that are louder than half the recording, and their times.
 
     Shape: (M, n) -> (frames, M, 2048), (frames,)
@@ -272,7 +272,7 @@ def _loud(audio: Floats) -> tuple[npt.NDArray[np.float32], Floats]:
 
 
 def _part(
-    frames: npt.NDArray[np.float32],
+    frames: Floats32,
     times: Floats,
     true: float,
     limit: float,

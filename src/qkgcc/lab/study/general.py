@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from qkgcc.core.errors import InputError
-from qkgcc.core.types import Bools, Floats
+from qkgcc.core.types import Bools, Floats, Samples
 from qkgcc.delay import metrics
 from qkgcc.dsp import gcc
 from qkgcc.dsp.peaks import INTERPOLATIONS
@@ -44,7 +44,7 @@ from qkgcc.lab.study.framesets import FRAME, RATE, FrameSet
 from qkgcc.pairs.classical import TAPER, Classical
 from qkgcc.pairs.confidence import TOLERANCE
 from qkgcc.pairs.decoding import peaks
-from qkgcc.pairs.evidence import Frames, Method, prepare_frames
+from qkgcc.pairs.evidence import Method, prepare_frames
 from qkgcc.pairs.neural import Network
 
 NAME = "general"
@@ -142,7 +142,7 @@ def estimate(
         for first in range(0, len(rows), _BATCH):
             here = slice(first, first + _BATCH)
             part = rows[here]
-            frames: Frames = given.frames[part].astype(np.float64)
+            frames: Samples = given.frames[part].astype(np.float64)
             if method.scaling == "utterance":
                 frames = frames / given.levels[part, None, None]
             else:

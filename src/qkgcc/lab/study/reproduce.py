@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.interrupts import stop_requests
-from qkgcc.core.types import Floats
+from qkgcc.core.types import Bools, Floats, Floats32
 from qkgcc.delay import metrics
 from qkgcc.dsp import gcc
 from qkgcc.lab.corpora.banks import Bank
@@ -305,7 +305,7 @@ def score_benchmark(
     }
 
 
-def _by_source(right: npt.NDArray[np.bool_]) -> dict[str, Any]:
+def _by_source(right: Bools) -> dict[str, Any]:
     """Acc@10cm of each source. Shape: (T60s, SNRs, sources, frames)"""
     share = 100 * right.mean(axis=-1)
     return {
@@ -382,7 +382,7 @@ def check_card(path: Path, card: Card, method: str, seed: int | None, bank: Bank
             raise InputError(f"{path} is not {method}-{seed}: its {name} is {found!r}, expected {wanted!r}")
 
 
-def probe_frames(count: int, frame: int) -> npt.NDArray[np.float32]:
+def probe_frames(count: int, frame: int) -> Floats32:
     """Noise that channel 1 hears 5 samples later, the same on every machine. Shape: (count, 2, frame)"""
     noise = normal(stream("probe", 0), np.arange(count * (frame + 5), dtype=np.int64)).reshape(count, frame + 5)
     return np.stack([noise[:, :-5], noise[:, 5:]], axis=1)

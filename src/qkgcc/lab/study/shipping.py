@@ -23,6 +23,7 @@ import torch
 from rich.progress import Progress
 
 from qkgcc.core.errors import InputError
+from qkgcc.core.types import Bools, Floats
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.study.framesets import RATE, FrameSet, unseen_recordings
 from qkgcc.nets import checkpoint
@@ -48,9 +49,6 @@ FINE = ("argmax", "mean", "quadratic")
 SCENES = 1500
 WITHIN = TOLERANCE * RATE + 1e-6
 """Samples. A hair more: a true delay of 3.0 answered with 2.0 is within a sample, however it is rounded."""
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 
 class Posterior(NamedTuple):
