@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from qkgcc.lab.training.targets import cross_entropy
+from qkgcc.lab.training.step import cross_entropy
 from qkgcc.nets import checkpoint
 from qkgcc.nets.steered import Steered, SteeredOptions
 from qkgcc.network.card import Card

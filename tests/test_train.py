@@ -25,9 +25,9 @@ from qkgcc.lab.scenes.signals import Catalog
 from qkgcc.lab.training import config as configs
 from qkgcc.lab.training import step
 from qkgcc.lab.training.config import Config
-from qkgcc.lab.training.data import PairSet, _synthetic, drawn, make_sets, set_hash
+from qkgcc.lab.training.data import PairSet, _synthetic_sources, draw_scenes, make_sets, set_hash
 from qkgcc.lab.training.loop import BEST, LAST, METRICS, STATE, Trainer, predict
-from qkgcc.lab.training.targets import cross_entropy
+from qkgcc.lab.training.step import cross_entropy
 from qkgcc.nets import checkpoint
 from qkgcc.nets.qkgcc import QKGCCOptions
 
@@ -129,7 +129,7 @@ def test_every_network_trains_in_the_same_loop(tmp_path: Path, architecture: str
 
 
 def test_frames_of_pairs_are_those_of_their_scenes_whatever_the_batch() -> None:
-    sources = _synthetic("train", "cpu")
+    sources = _synthetic_sources("train", "cpu")
     together = paper.training_pairs(3, np.arange(40), 96, t60=(0.2, 0.3))
     frames, delays = paper_frames(together, sources, frame=512)
     alone, delay = paper_frames(paper.training_pairs(3, [17], 96, t60=(0.2, 0.3)), sources, frame=512)
@@ -250,7 +250,7 @@ def test_the_general_law_trains_in_the_same_loop(tmp_path: Path) -> None:
 def test_some_scenes_are_plain_ones() -> None:
     catalog, numbers = Catalog(speech=("a", "b"), music=("c",)), np.arange(2000)
     config = dataclasses.replace(TINY, distribution="general", plain=0.4)
-    mixed = drawn(config, numbers, catalog)
+    mixed = draw_scenes(config, numbers, catalog)
     plain = general_scenes(config.data_seed, numbers, catalog, law=PLAIN)
     general = general_scenes(config.data_seed, numbers, catalog)
     is_plain = (mixed.snr == plain.snr) & (mixed.t60 == plain.t60) & (mixed.t60 != general.t60)
@@ -290,12 +290,13 @@ def test_a_teacher_is_learnt_besides_the_truth() -> None:
     taught[0, 5] = 0.0  # sure of the delay 2
     alone = cross_entropy(logits, grid, delay)
     other = cross_entropy(logits, grid, torch.tensor([2.0]))
-    mixed = cross_entropy(logits, grid, delay, taught=taught, teacher_weight=0.25)
+    mixed = cross_entropy(logits, grid, delay, teacher_logits=taught, teacher_weight=0.25)
     torch.testing.assert_close(mixed, 0.75 * alone + 0.25 * other)
     # What the spacing rules out, a teacher does not teach.
     limits = torch.tensor([1.0])
     rest = [
-        cross_entropy(logits, grid, delay, limits=limits, taught=x, teacher_weight=1.0) for x in (taught, 0 * taught)
+        cross_entropy(logits, grid, delay, limits=limits, teacher_logits=x, teacher_weight=1.0)
+        for x in (taught, 0 * taught)
     ]
     torch.testing.assert_close(*rest)
 
@@ -314,7 +315,7 @@ def test_a_network_is_taught_by_a_trained_one(tmp_path: Path, quick: Config) -> 
     network.symmetric = True
     with torch.no_grad():
         expected = network(trainer.data.frames[:16])
-    torch.testing.assert_close(trainer.data.taught[:16].float(), expected, atol=0.02, rtol=0.01)
+    torch.testing.assert_close(trainer.data.teacher_logits[:16].float(), expected, atol=0.02, rtol=0.01)
     # Swapped channels are taught the mirrored answer: the step's loss is the same function of both.
     rows, swap = torch.arange(16), torch.arange(16) % 2 == 0
     trainer.model.eval()

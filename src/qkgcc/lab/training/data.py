@@ -33,9 +33,9 @@ from qkgcc.lab.training.config import Config
 
 SPLITS = ("train", "validation")
 
-_SYNTHETIC = 96  # utterances of steady noise in each split, where no bank is
-_VALIDATION = 1 << 40  # first index of the validation pairs: no training set is that large
-_SCENES = 16384  # that are drawn at a time
+_SYNTHETIC_UTTERANCES = 96  # utterances of steady noise in each split, where no bank is
+_VALIDATION_INDEX = 1 << 40  # first index of the validation pairs: no training set is that large
+_SCENES_AT_ONCE = 16384  # that are drawn at a time
 
 Integers = npt.NDArray[np.int64]
 
@@ -52,8 +52,8 @@ class PairSet:
     """(N,) the largest delay that the microphones of each pair allow, in samples; None: not told."""
     hash: str
     """Names the pairs: everything that they are a function of."""
-    taught: Tensor | None = None
-    """(N, classes) a teacher's logits, in half precision (`qkgcc.lab.training.teacher`)."""
+    teacher_logits: Tensor | None = None
+    """(N, classes) of a teacher, in half precision (`loop.teacher_logits`)."""
 
     def __len__(self) -> int:
         return len(self.delays)
@@ -72,9 +72,10 @@ def make_sets(
     `progress` is called with the number of pairs made since the last call.
     """
     hashes = {split: set_hash(config, banks, split, frame) for split in SPLITS}  # before the first room is made
-    make = _paper_set if config.distribution == "paper" else general_set
+    make = _paper_pairs if config.distribution == "paper" else _general_pairs
     made = []
-    for split, first, count in zip(SPLITS, (0, _VALIDATION), (config.pairs, config.validation_pairs), strict=True):
+    for split, first in (("train", 0), ("validation", _VALIDATION_INDEX)):
+        count = _count(config, split)
         index = first + np.arange(count)
         frames, delays, limits = make(config, banks, split, torch.device(device), index, frame, progress)
         if config.shuffled_labels:
@@ -89,33 +90,39 @@ def set_hash(config: Config, banks: Sequence[Bank], split: str, frame: int) -> s
 
     An `InputError` says what is missing to make it.
     """
-    count = {"train": config.pairs, "validation": config.validation_pairs}[split]
+    count = _count(config, split)
     if config.distribution == "general":
-        names = ["synthetic"] if config.sources == "synthetic" else [_with_split(bank, split).hash for bank in banks]
+        names = ["synthetic"] if config.sources == "synthetic" else [_check_split(bank, split).hash for bank in banks]
         sizes = [config.frames_per_scene, config.synthetic_pool]
         what = ["general", split, config.data_seed, count, sizes, frame, names]
         if config.plain:
             what += [{"plain": config.plain, "law": dataclasses.asdict(PLAIN)}]
     else:
-        name = "synthetic" if config.sources == "synthetic" else _with_split(_one(config, banks), split, True).hash
+        name = "synthetic" if config.sources == "synthetic" else _only_bank(config, banks, split).hash
         what = ["paper", split, config.data_seed, count, config.t60, config.snr, frame, name]
     return hashlib.sha256(json.dumps([*what, config.shuffled_labels]).encode()).hexdigest()
 
 
-def _one(config: Config, banks: Sequence[Bank]) -> Bank:
+def _count(config: Config, split: str) -> int:
+    return config.pairs if split == "train" else config.validation_pairs
+
+
+def _only_bank(config: Config, banks: Sequence[Bank], split: str) -> Bank:
+    """The bank of a training that needs exactly one, with something of a split in it."""
     if len(banks) != 1:
         given = f"{len(banks)} were given" if banks else "give one (`qkgcc data bank` makes it)"
         raise InputError(f"the training {config.name} needs a bank of utterances, one: {given}")
-    return banks[0]
+    return _check_split(banks[0], split, needed=True)
 
 
-def _with_split(bank: Bank, split: str, needed: bool = False) -> Bank:
+def _check_split(bank: Bank, split: str, needed: bool = False) -> Bank:
+    """The bank, or an `InputError` where it has nothing of a split that is needed, as that of training always is."""
     if (needed or split == "train") and not len(bank.select(split=split)):
         raise InputError(f"the bank {bank.path} has no {split} split: take the one of test-clean")
     return bank
 
 
-def _paper_set(
+def _paper_pairs(
     config: Config,
     banks: Sequence[Bank],
     split: str,
@@ -124,13 +131,15 @@ def _paper_set(
     frame: int,
     progress: Callable[[int], object] | None,
 ) -> tuple[Tensor, Tensor, None]:
-    synthetic_only = config.sources == "synthetic"
-    sources = _synthetic(split, device) if synthetic_only else Sources.of(_one(config, banks), split, device)
+    if config.sources == "synthetic":
+        sources = _synthetic_sources(split, device)
+    else:
+        sources = Sources.of(_only_bank(config, banks, split), split, device)
     pairs = paper.training_pairs(config.data_seed, index, len(sources.signals), t60=config.t60, snr=config.snr)
     return *paper_frames(pairs, sources, frame=frame, progress=progress), None
 
 
-def general_set(
+def _general_pairs(
     config: Config,
     banks: Sequence[Bank],
     split: str,
@@ -146,9 +155,9 @@ def general_set(
     scenes = index[0] + np.arange(-(-len(index) // each))
     frames = torch.empty(len(scenes) * each, 2, frame, device=device)
     delays, limits = torch.empty(2, len(frames), device=device)
-    for first in range(0, len(scenes), _SCENES):
-        part = drawn(config, scenes[first : first + _SCENES], sources.catalog)
-        advance = None if progress is None else _times(progress, each)
+    for first in range(0, len(scenes), _SCENES_AT_ONCE):
+        part = draw_scenes(config, scenes[first : first + _SCENES_AT_ONCE], sources.catalog)
+        advance = None if progress is None else lambda done: progress(done * each)
         made = general_frames(part, sources, frame=frame, frames_per_scene=each, progress=advance)
         rows = slice(first * each, first * each + len(made.frames))
         # One number for both channels, as `DelayEstimator` scales a frame.
@@ -162,12 +171,7 @@ def general_set(
     return frames[: len(index)], delays[: len(index)], limits[: len(index)]
 
 
-def _times(progress: Callable[[int], object], frames: int) -> Callable[[int], object]:
-    """Scenes, told as so many frames each."""
-    return lambda scenes: progress(scenes * frames)
-
-
-def drawn(config: Config, numbers: Integers, catalog: Catalog) -> Scenes:
+def draw_scenes(config: Config, numbers: Integers, catalog: Catalog) -> Scenes:
     """The scenes of some numbers, so many of them plain ones as the settings say."""
     scenes = general_scenes(config.data_seed, numbers, catalog)
     if not config.plain:
@@ -176,13 +180,14 @@ def drawn(config: Config, numbers: Integers, catalog: Catalog) -> Scenes:
     return scenes.replace_rows(uniform("general/plain", config.data_seed, numbers) < config.plain, plain)
 
 
-def _synthetic(split: str, device: torch.device | str) -> Sources:
-    first = {"train": 0, "validation": _SYNTHETIC}[split]
-    samples = round(paper.SECONDS * paper.SAMPLE_RATE)
-    signals = np.stack([synthetic(f"noise:{first + i}", samples, paper.SAMPLE_RATE) for i in range(_SYNTHETIC)])
+def _synthetic_sources(split: str, device: torch.device | str) -> Sources:
+    """Steady noise as the utterances of a split."""
+    first = 0 if split == "train" else _SYNTHETIC_UTTERANCES
+    samples, numbers = round(paper.SECONDS * paper.SAMPLE_RATE), range(first, first + _SYNTHETIC_UTTERANCES)
+    signals = np.stack([synthetic(f"noise:{number}", samples, paper.SAMPLE_RATE) for number in numbers])
     power = np.stack([power_spectrum(signal) for signal in signals])
     return Sources(
         torch.as_tensor(signals, device=device),
         torch.as_tensor(power, device=device),
-        torch.full((_SYNTHETIC,), float(samples), device=device),
+        torch.full((_SYNTHETIC_UTTERANCES,), float(samples), device=device),
     )

@@ -8,6 +8,10 @@
 
 The order of the pairs and the swaps of an epoch are a pure function of (seed, epoch), so a run that was killed and
 resumed ends at the same weights as one that was not: bit for bit on the CPU.
+
+A training may have a teacher, a larger network that is trained already. What it says of every pair of the set is
+computed once, before the training: in the mean with the mirrored answer of the swapped pair, where the network can do
+that, so that it holds for both orders of the channels.
 """
 
 from __future__ import annotations
@@ -32,14 +36,25 @@ from qkgcc.delay import metrics
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.provenance import commit
 from qkgcc.lab.scenes import paper
-from qkgcc.lab.training import distributed, teacher
+from qkgcc.lab.training import distributed
 from qkgcc.lab.training.config import Config
 from qkgcc.lab.training.data import PairSet, make_sets, set_hash
-from qkgcc.lab.training.step import GraphedStep, Step, autocast, cosine, fitting_batch, make_optimizer, matrix_precision
-from qkgcc.lab.training.targets import cross_entropy, masked
+from qkgcc.lab.training.step import (
+    GraphedStep,
+    Step,
+    autocast,
+    cosine,
+    cross_entropy,
+    fitting_batch,
+    make_optimizer,
+    mask_impossible_delays,
+    matrix_precision,
+)
 from qkgcc.nets import checkpoint
 from qkgcc.nets.checkpoint import checked_device, in_batches
+from qkgcc.network import files
 from qkgcc.network.card import Card
+from qkgcc.network.steered import SteeredModel
 
 CONFIG, METRICS, BEST, LAST, STATE = (
     "config.json",
@@ -52,6 +67,7 @@ SAVE_EVERY = 300.0
 """Seconds between two savings of the state within an epoch; it is always saved at an epoch's end."""
 
 _AGREE_EVERY = 20  # steps after which several processes agree whether to stop
+_TEACHER_BATCH = 512  # pairs that a teacher answers at once
 
 
 class Trainer:
@@ -81,27 +97,27 @@ class Trainer:
         options: Any = self.model.options
         self.delays = np.asarray(options.delays, dtype=np.float64)
         # What can be wrong is found before the rooms are made: on a CPU that may take an hour.
-        self._learnt_from = teacher.checked(config, options) if config.teacher else {}
+        self._learnt_from = check_teacher(config, options) if config.teacher else {}
         if config.start:
             self._learnt_from["start"] = checkpoint.load(config.start)[1].name
         self._open_folder()
         state = self._read_state(sets[0].hash if sets else set_hash(config, banks, "train", options.frame))
-        with self._memory_explained():
+        with self._explain_memory():
             self.data, self.validation = sets or make_sets(
                 config, banks, self.device, frame=options.frame, progress=progress
             )
-            if config.teacher and self.data.taught is None:
-                taught = teacher.logits(config, self.data.frames)
-                self.data = dataclasses.replace(self.data, taught=taught)
+            if config.teacher and self.data.teacher_logits is None:
+                logits = teacher_logits(config, self.data.frames)
+                self.data = dataclasses.replace(self.data, teacher_logits=logits)
         self.step, self.history, self.seconds = 0, list[dict[str, Any]](), 0.0
         self._loss_so_far = 0.0  # of an epoch that was cut off
         graphed = self.device.type == "cuda" and config.compile and not distributed.active()
         self.optimizer = make_optimizer(self.model, config, graphed)
         if state is not None:
             self._resume(state)
-        trained = distributed.wrap(self.model)
-        with matrix_precision(config), self._memory_explained():
-            self._step = (GraphedStep if graphed else Step)(trained, self.optimizer, self.data, config)
+        wrapped = distributed.wrap(self.model)
+        with matrix_precision(config), self._explain_memory():
+            self._step = (GraphedStep if graphed else Step)(wrapped, self.optimizer, self.data, config)
 
     def run(
         self,
@@ -120,7 +136,7 @@ class Trainer:
         """
         begun = saved = time.monotonic()
         already = self.seconds
-        with matrix_precision(self.config), self._memory_explained():
+        with matrix_precision(self.config), self._explain_memory():
             while self.step < self.config.steps:
                 epoch, within = divmod(self.step, self.config.steps_per_epoch)
                 rows, swaps = self._order(epoch)
@@ -128,7 +144,7 @@ class Trainer:
                 for i in range(within, self.config.steps_per_epoch):
                     self._step(*distributed.share(rows[i], swaps[i]), cosine(self.config, self.step))
                     self.step += 1
-                    if self.step % self.config.steps_per_epoch == 0 or not self._time_to_look():
+                    if self.step % self.config.steps_per_epoch == 0 or not self._is_time_to_look():
                         continue
                     now = time.monotonic()
                     self.seconds = already + now - begun
@@ -149,7 +165,7 @@ class Trainer:
                     return None
         return self.best()
 
-    def _time_to_look(self) -> bool:
+    def _is_time_to_look(self) -> bool:
         """Whether to look at the clock; seldom where that takes the agreement of several processes."""
         return not distributed.active() or self.step % _AGREE_EVERY == 0
 
@@ -163,7 +179,7 @@ class Trainer:
         grid = torch.as_tensor(self.delays, dtype=torch.float32, device=logits.device)
         limits = self.validation.limits
         loss = cross_entropy(logits, grid, self.validation.delays, width=self.config.target_width, limits=limits)
-        logits = masked(logits, grid, limits)
+        logits = mask_impossible_delays(logits, grid, limits)
         found = self.delays[logits.argmax(dim=-1).cpu().numpy()]
         return {"loss": float(loss)} | metrics.evaluate(found, self.validation.delays.cpu().numpy())
 
@@ -223,7 +239,7 @@ class Trainer:
         checkpoint.save(self.model, path, card, dtype)
 
     @contextlib.contextmanager
-    def _memory_explained(self) -> Iterator[None]:
+    def _explain_memory(self) -> Iterator[None]:
         try:
             yield
         except torch.OutOfMemoryError:
@@ -330,11 +346,11 @@ def _first_model(config: Config) -> nn.Module:
                 f"{config.name} goes on from the weights of {config.start}, which is not there: set start to its path, "
                 "or to nothing to begin with random ones"
             )
-        trained, card = checkpoint.load(config.start)
+        start, card = checkpoint.load(config.start)
         options: Any = model.options
-        if card.architecture != config.architecture or trained.options != options:
+        if card.architecture != config.architecture or start.options != options:
             raise InputError(f"{config.start} is another network than {config.name}: its weights do not fit")
-        model.load_state_dict(trained.state_dict())
+        model.load_state_dict(start.state_dict())
     return model
 
 
@@ -342,3 +358,46 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"CPU, torch {torch.__version__}, {sys.platform}"
+
+
+def check_teacher(config: Config, options: Any) -> dict[str, Any]:
+    """What a card remembers of its network's teacher; an `InputError` where it cannot teach this network."""
+    if not Path(config.teacher).is_file():
+        raise InputError(
+            f"{config.name} learns from the network {config.teacher}, which is not there: set teacher to its "
+            "path, or to nothing to learn without"
+        )
+    _, card = checkpoint.load(config.teacher)
+    scaling = "utterance" if config.distribution == "paper" else "frame"
+    same = (card.sample_rate, card.frame, card.scaling) == (paper.SAMPLE_RATE, options.frame, scaling)
+    if not same or len(card.delays) != len(options.delays) or not np.allclose(card.delays, options.delays):
+        raise InputError(
+            f"{config.teacher} cannot teach {config.name}: it takes other frames, or answers for other delays"
+        )
+    return {"teacher": {"name": card.name, "weight": config.teacher_weight}}
+
+
+def teacher_logits(config: Config, frames: Tensor) -> Tensor:
+    """What the teacher says of every pair, in half precision, on its device. Shape: (N, 2, frame) -> (N, classes)"""
+    card, weights = files.read(Path(config.teacher))
+    if frames.device.type == "cpu" and card.architecture == "steered":
+        return _logits_by_kernel(SteeredModel(card, weights, Path(config.teacher)), frames)
+    model: Any = checkpoint.load(config.teacher)[0].to(frames.device).eval()
+    if hasattr(model, "folded"):
+        model.folded = True
+    if hasattr(model, "symmetric"):
+        model.symmetric = True
+    with torch.no_grad(), matrix_precision(config), autocast(config, frames.device):
+        return in_batches(lambda part: model(part).half(), frames, _TEACHER_BATCH)
+
+
+def _logits_by_kernel(model: SteeredModel, frames: Tensor) -> Tensor:
+    """Without torch: several times as fast on a CPU."""
+    delays = np.asarray(model.card.delays, dtype=np.float64)
+
+    def answer(part: Tensor) -> Tensor:
+        given = part.numpy()
+        as_is, swapped = (model.logits(one, None, delays) for one in (given, np.ascontiguousarray(given[:, ::-1])))
+        return torch.from_numpy((as_is + swapped[:, ::-1]) / 2).half()
+
+    return in_batches(answer, frames, _TEACHER_BATCH)

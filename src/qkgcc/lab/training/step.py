@@ -2,6 +2,12 @@
 
 On a GPU the network is compiled and the whole step, from the gathering to the update, is recorded once as a CUDA graph
 and replayed: at batch 32 the work is so little that launching it kernel by kernel would take longer than doing it.
+
+The target is the class of the true delay, as in the paper, or a narrow Gaussian around it. With a Gaussian of a fixed
+width the logits learn to be a parabola around the true delay, wherever between two candidates it lies, so that its top
+can be read between them (`decoding`). Most frames of a reverberant recording allow several delays, of which the truth
+is but one: a teacher's posterior says how likely each was, and a small network learns more from it than from the truth
+alone. Delays that the microphones' spacing rules out take no part: whoever uses the network leaves them out, too.
 """
 
 from __future__ import annotations
@@ -12,15 +18,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qkgcc.core.errors import InputError
 from qkgcc.lab.training.config import Config
 from qkgcc.lab.training.data import PairSet
-from qkgcc.lab.training.targets import cross_entropy
 
-_WARM_UP = 3  # steps before recording, for compilers and libraries to settle
-_ALIKE = 0.05  # share by which compiled losses may differ: rounding to TF32 and bf16 is below a hundredth
+_WARM_UP_STEPS = 3  # steps before recording, for compilers and libraries to settle
+_LOSS_TOLERANCE = 0.05  # share by which compiled losses may differ: rounding to TF32 and bf16 is below a hundredth
+_IMPOSSIBLE = -1e4  # a logit: no probability, and no infinity to spoil a gradient
 
 
 class Step:
@@ -56,17 +63,17 @@ class Step:
             logits = self.model(frames)
         limits = None if self.data.limits is None else self.data.limits[rows]
         delays = torch.where(swap, -delays, delays)
-        taught = None
-        if self.config.teacher and self.data.taught is not None:
-            taught = self.data.taught[rows].float()
-            taught = torch.where(swap[:, None], taught.flip(-1), taught)  # the grid is even around 0
+        teacher_logits = None
+        if self.config.teacher and self.data.teacher_logits is not None:
+            answers = self.data.teacher_logits[rows].float()
+            teacher_logits = torch.where(swap[:, None], answers.flip(-1), answers)  # the grid is even around 0
         return cross_entropy(
             logits.float(),
             self.grid,
             delays,
             width=self.config.target_width,
             limits=limits,
-            taught=taught,
+            teacher_logits=teacher_logits,
             teacher_weight=self.config.teacher_weight,
         )
 
@@ -84,7 +91,7 @@ class GraphedStep(Step):
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for _ in range(_WARM_UP):
+            for _ in range(_WARM_UP_STEPS):
                 self._learn(self._rows, self._swap)
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
@@ -126,7 +133,7 @@ def compare_losses(model: nn.Module, plain: Callable[[], Tensor], compiled: Call
         for buffer, old in zip(model.buffers(), before, strict=True):
             buffer.copy_(old)
     model.train(was_training)
-    if not abs(found - expected) <= _ALIKE * abs(expected):
+    if not abs(found - expected) <= _LOSS_TOLERANCE * abs(expected):
         raise InputError(
             f"compiled, the network has a loss of {found:.4f} on a batch; as it is written, {expected:.4f}: the "
             "compiler made another function of it. Train it with compile = false"
@@ -211,3 +218,51 @@ def _restore(model: nn.Module, optimizer: torch.optim.Optimizer, before: Any) ->
                     tensor.zero_()
     torch.set_rng_state(rng)
     torch.cuda.set_rng_state(cuda_rng)
+
+
+def cross_entropy(
+    logits: Tensor,
+    grid: Tensor,
+    delays: Tensor,
+    *,
+    width: float = 0.0,
+    limits: Tensor | None = None,
+    teacher_logits: Tensor | None = None,
+    teacher_weight: float = 0.0,
+) -> Tensor:
+    """Mean cross-entropy of logits over a grid of delays with the true ones.
+
+    Args:
+        grid: the candidate delays in samples, evenly spaced.
+        width: standard deviation of the Gaussian in samples; 0: the nearest candidate.
+        limits: the largest delay that each pair's microphones allow, in samples; None: all candidates.
+        teacher_logits: (batch, L): `teacher_weight` of the loss is the cross-entropy with its posterior.
+    Shape: (batch, L), (L,), (batch,), (batch,) -> ()
+
+    >>> grid = torch.arange(-2.0, 3.0)
+    >>> even = torch.zeros(1, 5)
+    >>> round(float(cross_entropy(even, grid, torch.tensor([0.4]), limits=torch.tensor([1.0]))), 4)  # log 3
+    1.0986
+    """
+    logits = mask_impossible_delays(logits, grid, limits)
+    if width == 0:
+        step = grid[1] - grid[0]
+        nearest = ((delays - grid[0]) / step).round().clamp(0, len(grid) - 1).long()
+        loss = F.cross_entropy(logits, nearest)
+    else:
+        target = mask_impossible_delays(-(((grid - delays[:, None]) / width) ** 2) / 2, grid, limits)
+        loss = F.cross_entropy(logits, F.softmax(target, dim=-1))
+    if teacher_logits is None:
+        return loss
+    posterior = F.softmax(mask_impossible_delays(teacher_logits, grid, limits), dim=-1)
+    return (1 - teacher_weight) * loss + teacher_weight * F.cross_entropy(logits, posterior)
+
+
+def mask_impossible_delays(logits: Tensor, grid: Tensor, limits: Tensor | None) -> Tensor:
+    """Logits with no probability for the candidates beyond the limits.
+
+    Shape: (batch, L), (L,), (batch,) -> (batch, L)
+    """
+    if limits is None:
+        return logits
+    return torch.where(grid.abs() <= limits[:, None] + 1e-6, logits, _IMPOSSIBLE)
