@@ -29,10 +29,9 @@ from qkgcc.core.types import Floats
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.scenes.render import render
 from qkgcc.lab.scenes.scenes import Scene, Source
-from qkgcc.selfcal.moments import measure_moments
+from qkgcc.selfcal import Refined, measure_moments, refine
 from qkgcc.selfcal.observability import rigid_motions
-from qkgcc.selfcal.refine import Refined, refine
-from qkgcc.sync.synchronise import synchronise
+from qkgcc.sync import synchronise
 
 RATE = 16000
 SECONDS = 300.0

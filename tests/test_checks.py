@@ -27,9 +27,8 @@ from qkgcc.arrays import (
 )
 from qkgcc.arrays.evidence import ArrayEvidence
 from qkgcc.doctor import diagnose
-from qkgcc.selfcal.moments import measure_moments
-from qkgcc.selfcal.refine import Moments, refine
-from qkgcc.sync.synchronise import synchronise
+from qkgcc.selfcal import Moments, measure_moments, refine
+from qkgcc.sync import synchronise
 
 RATE = 16000
 NOISE = np.random.default_rng(0).standard_normal((4, 4000))

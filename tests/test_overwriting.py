@@ -21,8 +21,7 @@ from qkgcc.audio.recording import open_audio
 from qkgcc.cli import app
 from qkgcc.core.files import MARK, write_whole
 from qkgcc.plots import plot_array
-from qkgcc.sync.alignment import write_aligned
-from qkgcc.sync.synchronise import synchronise
+from qkgcc.sync import synchronise, write_aligned
 
 pytestmark = pytest.mark.needs("matplotlib", "torch")  # commands of every extra are tried
 

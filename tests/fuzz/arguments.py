@@ -33,9 +33,8 @@ from qkgcc.arrays import (
     smooth,
 )
 from qkgcc.doctor import diagnose
-from qkgcc.selfcal.moments import measure_moments
-from qkgcc.selfcal.refine import refine
-from qkgcc.sync.synchronise import synchronise
+from qkgcc.selfcal import measure_moments, refine
+from qkgcc.sync import synchronise
 
 RATE = 16000
 _NETWORKS = Path(__file__).parent / "networks"

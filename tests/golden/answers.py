@@ -14,7 +14,7 @@ from qkgcc import DelayEstimate, DelayEstimator, DelayStream, open_audio, sample
 from qkgcc.arrays import DirectionEstimator, DirectionStream, Geometry, PositionEstimator, array
 from qkgcc.core.types import Floats, Floats32
 from qkgcc.doctor import CODES, diagnose
-from qkgcc.sync.synchronise import synchronise
+from qkgcc.sync import synchronise
 
 Answer = Mapping[str, npt.ArrayLike]
 

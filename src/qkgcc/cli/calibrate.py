@@ -75,8 +75,7 @@ def offsets(
     * `qkgcc calibrate offsets clap-a.wav clap-b.wav --distances 1.2,0.8 --format json`
     """
     from qkgcc.core.files import display_name
-    from qkgcc.sync.alignment import aligned_paths, write_aligned
-    from qkgcc.sync.synchronise import synchronise
+    from qkgcc.sync import aligned_paths, synchronise, write_aligned
 
     metres = numbers("--distances", distances)
     recordings, names = _recorders(files)
@@ -196,8 +195,7 @@ def positions(
     from qkgcc.arrays.geometry import write_geometry
     from qkgcc.audio.recording import open_audio
     from qkgcc.core.files import display_name
-    from qkgcc.selfcal.moments import measure_moments
-    from qkgcc.selfcal.refine import refine
+    from qkgcc.selfcal import measure_moments, refine
 
     nominal = named(array)
     if out is not None:

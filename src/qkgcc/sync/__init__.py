@@ -1,5 +1,6 @@
-"""What an array needs before it can be used: one clock, and microphones where they are said to be.
+"""Recorders without a shared clock: `synchronise` measures offsets and drifts, `write_aligned` takes them out."""
 
-Clocks: `synchronise` finds how recorders stand to each other, `alignment` puts them on one clock. Places: `moments` are
-delays over a walk, `refine` fits microphones to them by `wavefronts`, `observability` names what a walk cannot tell.
-"""
+from qkgcc.sync.clock_fit import Clock
+from qkgcc.sync.recorders import Synchronisation, aligned_paths, synchronise, write_aligned
+
+__all__ = ["Clock", "Synchronisation", "aligned_paths", "synchronise", "write_aligned"]
