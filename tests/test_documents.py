@@ -1,9 +1,15 @@
 """Documents lead somewhere."""
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from qkgcc import samples
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("docs", "benchmarks/results", "src/qkgcc/weights")
@@ -25,3 +31,26 @@ def test_links_lead_to_files_and_headings(path: Path) -> None:
         there = path.parent / target if target else path
         assert there.exists(), target
         assert not heading or there.suffix != ".md" or heading in heading_links(there), target + heading
+
+
+# What the README shows is what is printed
+
+SHOWN = re.compile(r"```\n\$ qkgcc (.*)\n((?:.+\n)+)```")
+NUMBER = re.compile(r"[+-]?\d+\.?\d*")
+COLUMNS = "104"
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"), SHOWN.findall((ROOT / "README.md").read_text(encoding="utf-8")), ids=lambda text: text[:8]
+)
+def test_the_readme_shows_what_a_command_prints(command: str, shown: str, tmp_path: Path) -> None:
+    shutil.copy(samples.path("talkers-2ch"), tmp_path / "talk.flac")
+    done = subprocess.run(
+        [sys.executable, "-m", "qkgcc", *command.split()],
+        cwd=tmp_path, env=os.environ | {"COLUMNS": COLUMNS}, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    printed = "\n".join(line.rstrip() for line in done.stdout.splitlines()) + "\n"
+    assert NUMBER.sub("0", printed) == NUMBER.sub("0", shown)
+    for found, expected in zip(NUMBER.findall(printed), NUMBER.findall(shown), strict=True):
+        last_digit = 10.0 ** -len(expected.partition(".")[2])  # it may be another one on another processor
+        assert float(found) == pytest.approx(float(expected), abs=1.01 * last_digit)
