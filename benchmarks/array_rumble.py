@@ -1,6 +1,7 @@
-"""How many talkers an array counts beside hum and rumble, with and without `qkgcc.dsp.rumble`.
+"""Arrays beside hum and rumble, with and without `qkgcc.dsp.rumble`: azimuths of frames, and talkers counted.
 
-    python -m benchmarks.array_rumble --bank banks/dev-clean
+    python -m benchmarks.array_rumble                          # azimuths in the bundled recording: seconds
+    python -m benchmarks.array_rumble --bank banks/dev-clean   # and talkers counted in simulated rooms: minutes
 
 Rooms, voices and talkers are those of `benchmarks.directions`, for arrays that no training has seen; hum and rumble are
 those of `benchmarks.rumble`. The same frames are prepared in three ways: as they are ("before"), with one decision for
@@ -19,9 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.directions import RATE, Case, rooms
+from benchmarks.directions import NEAR, RATE, Case, rooms
 from benchmarks.timing import machine, write
+from qkgcc import samples
 from qkgcc.arrays import DirectionEstimator, Geometry, array
+from qkgcc.audio.recording import open_audio
 from qkgcc.core.types import SPEED_OF_SOUND, Samples
 from qkgcc.dsp.rumble import without_rumble
 from qkgcc.network.registry import ARRAY_DEFAULT
@@ -102,12 +105,53 @@ def counted_right(
     return 100 * right / len(cases)
 
 
+def with_means(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The table, and the mean over all that is beside the talkers: of one, of two, of both."""
+    beside = [row for row in table if row["dB"]]
+    means = []
+    for talkers in (*TALKERS, "1 and 2"):
+        rows = [row for row in beside if talkers in (row["talkers"], "1 and 2")]
+        shares = {way: f"{np.mean([float(row[way]) for row in rows]):.0f}" for way in WAYS}
+        means.append({"talkers": talkers, "beside them": "all of hum and rumble", "dB": ""} | shares)
+    return [*table, *means]
+
+
+def azimuths_kept() -> list[dict[str, Any]]:
+    """Percent of the frames of the bundled recording whose azimuth a hum moves by at most 10 degrees."""
+    sound = open_audio(samples.path("talkers-4ch")).read().astype(np.float64)
+    geometry = Geometry(np.array(samples.truth("talkers-4ch")["microphones"]), "bundled")
+    estimator = DirectionEstimator(geometry, threads=1)
+    time = np.arange(sound.shape[1]) / RATE
+    without = estimator(sound, RATE).azimuth
+    known = np.isfinite(without)
+    table = []
+    for (low, high), level in itertools.product(((50, 250), (50, 350)), LEVELS):
+        lines = sum(np.sin(2 * np.pi * f * time) / (f / 50) for f in range(low, high + 1, 50))
+        heard = sound + sound.std() / np.std(lines) * 10 ** (level / 20) * lines
+        row = {"a hum of": f"{low} to {high} Hz", "dB": f"{level:+d}"}
+        for way, clear in WAYS.items():
+            with cleared_by(clear):
+                turned = np.abs((estimator(heard, RATE).azimuth - without + 180) % 360 - 180)
+            row[way] = f"{100 * (turned[known] <= NEAR).mean():.0f}"
+        table.append(row)
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bank", type=Path, required=True)
+    parser.add_argument("--bank", type=Path)
     parser.add_argument("--scenes", type=int, default=6, help="of each array and number of talkers")
     given = parser.parse_args()
     here = machine()
+    kept = azimuths_kept()
+    notes = [
+        "Percent of the frames of `talkers-4ch` that keep their azimuth within 10 degrees when a hum is added to all "
+        "channels alike, so many dB above the rest. before, joint, each: as in array_rumble.md."
+    ]
+    command = "python -m benchmarks.array_rumble"
+    write("array_hum", "Azimuths of frames beside a hum", command, list(kept[0]), kept, notes, here=here)
+    if given.bank is None:
+        return
     cases = list(rooms(given.bank, given.scenes, TALKERS))
     conditions: list[tuple[str, Any, Any]] = [("nothing", None, None)]
     conditions += [(name, sound, level) for name, sound in SOUNDS.items() for level in LEVELS]
@@ -130,9 +174,9 @@ def main() -> None:
     write(
         "array_rumble",
         "Talkers counted beside hum and rumble",
-        f"python -m benchmarks.array_rumble --bank banks/{given.bank.name}",
+        f"{command} --bank banks/{given.bank.name}",
         list(table[0]),
-        table,
+        with_means(table),
         notes,
         here=here,
     )
