@@ -7,6 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from qkgcc.core.types import Floats, Samples
+from qkgcc.dsp.peaks import kaiser_sinc
 
 _MAX_BATCH_SAMPLES = 1 << 19  # of all channels together
 _FILTER_REACH = 160  # samples of the lower rate to either side, of soxr's filter (measured: 1e-15 is left beyond)
@@ -14,7 +15,7 @@ _SEGMENT_SECONDS = 0.05  # resampled at once; the period of both rates where tha
 
 WARP_TAPS = 64
 """Samples that the sinc looks at; what is left out is below -90 dB up to 0.9 of half the rate."""
-_WARP_KAISER = 9.0
+_WARP_BETA = 9.0  # of the Kaiser window
 _WARP_PHASES = 1024  # between two samples, at which the sinc is known; a straight line between them leaves -110 dB
 _WARP_CHUNK = 4096  # samples made at once: 2 MB of what they are made of
 
@@ -146,6 +147,5 @@ def _sinc() -> Floats:
     """Weights of the samples around a place, for each phase. Shape: (phases + 1, taps)"""
     phase = np.arange(_WARP_PHASES + 1)[:, None] / _WARP_PHASES
     away = np.arange(WARP_TAPS) - (WARP_TAPS // 2 - 1) - phase
-    inside = np.clip(1 - (away / (WARP_TAPS / 2)) ** 2, 0, None)
-    weights = np.sinc(away) * np.i0(_WARP_KAISER * np.sqrt(inside)) / np.i0(_WARP_KAISER)
+    weights = kaiser_sinc(away, WARP_TAPS / 2, _WARP_BETA)
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))

@@ -120,5 +120,10 @@ def _sinc_kernel(reach: int) -> Floats:
     """Columns evaluate the correlation at -1 ... 1 on the fine grid, from its samples at -reach ... reach."""
     fine = np.arange(-_STEPS_PER_SAMPLE, _STEPS_PER_SAMPLE + 1) / _STEPS_PER_SAMPLE
     distance = fine[None, :] - np.arange(-reach, reach + 1)[:, None]
-    inside = np.clip(1 - (distance / (reach + 1)) ** 2, 0, None)
-    return np.sinc(distance) * np.i0(_KAISER_BETA * np.sqrt(inside)) / np.i0(_KAISER_BETA)
+    return kaiser_sinc(distance, reach + 1, _KAISER_BETA)
+
+
+def kaiser_sinc(distance: Floats, half_width: float, beta: float) -> Floats:
+    """Weights of samples at some distances from the position that is read: a sinc within a Kaiser window."""
+    inside = np.clip(1 - (distance / half_width) ** 2, 0, None)
+    return np.asarray(np.sinc(distance) * np.i0(beta * np.sqrt(inside)) / np.i0(beta))
