@@ -1,4 +1,4 @@
-"""What every pair of an array says of every frame, from blocks of samples: the layer below directions, places, tracks.
+"""From blocks of samples to curves over delay, one for each pair of an array and frame: input of directions and tracks.
 
     block (M, n) -> (resample) -> frames -> curves of all pairs over their lags
 
@@ -7,13 +7,13 @@
         frames = evidence.push(block)          # `ArrayFrames` that this block completed, perhaps none
         ...
     frames = evidence.flush()
-    evidence.warnings                          # what is to be said by now, such as a dead microphone
+    evidence.warnings                          # about all frames until now, such as a dead microphone
 
 A curve is the log-posterior of a network over the lags that the spacing of the pair allows, or a correlation in [-1, 1]
-(`kind`). Pairs that are wider apart than the network was trained for get a log-posterior made of PHAT. What the curves
-say of places is added up by a `delays.Steering`: `evidence.steering(far_delays(geometry, evidence.pairs, directions))`.
+(`kind`). Pairs that are wider apart than the network was trained for get a log-posterior made of PHAT. A `Steering`
+adds the curves up for directions or places: `evidence.steering(far_delays(geometry, evidence.pairs, directions))`.
 
-Recordings are fed block by block to the same code (`frames_of`), and have the same frames to the bit.
+Recordings go block by block through the same code (`frames_of`), so their frames are the same to the bit.
 """
 
 from __future__ import annotations
@@ -83,18 +83,18 @@ _CURVES = 1 << 24  # numbers of the curves that are answered at once
 
 
 class ArrayFrames(NamedTuple):
-    """Frames and what the pairs say of each. Shape: T frames, M microphones, K lags of all pairs."""
+    """Frames of an array, and a curve for each pair. Shape: T frames, M microphones, K lags of all pairs."""
 
     times: Floats
     """(T,) centres in seconds."""
     level: Floats
-    """(T,) RMS over the microphones that live (full scale = 1)."""
+    """(T,) RMS over the live microphones (full scale = 1)."""
     heard: Bools
-    """(T,) whether it is no silence, for at least two microphones. Curves of others say nothing: they are flat."""
+    """(T,) whether at least two microphones live and hear more than silence. Curves of other frames are flat."""
     trust: Floats
-    """(T,) what confidences are multiplied by: 1, or less where the microphones seem to be wired otherwise."""
+    """(T,) factor of confidences: 1, or less for a narrow band and where microphones seem to be wired otherwise."""
     dead: Bools
-    """(T, M) microphones that hold nothing; the curves of their pairs are flat, too."""
+    """(T, M) dead microphones; the curves of their pairs are flat, too."""
     curves: Floats32
     """(T, K) of the pairs one after the other; `ArrayEvidence.curve` finds one."""
 
@@ -107,7 +107,7 @@ class ArrayFrames(NamedTuple):
 
 
 class ArrayEvidence:
-    """From blocks to `ArrayFrames`.
+    """Turns blocks of samples into `ArrayFrames`.
 
     Args:
         geometry: a `Geometry`, or what `qkgcc.arrays.array` takes.
@@ -198,11 +198,11 @@ class ArrayEvidence:
         return self._answer(self._front.push(samples))
 
     def flush(self) -> ArrayFrames:
-        """The rest, at the end; an incomplete frame is none."""
+        """The rest, at the end; an incomplete frame is left out."""
         return self._answer(self._front.flush())
 
     def copy(self) -> ArrayEvidence:
-        """Another that has heard the same and goes its own way from here."""
+        """Another one that goes on from the same samples by itself."""
         twin = copy.copy(self)
         twin._front = self._front.copy()
         twin._dead = self._dead.copy()
@@ -249,7 +249,7 @@ class ArrayEvidence:
         return mostly_dead(self._dead, self._heard)
 
     def check_heard(self, name: str) -> None:
-        """Where one microphone alone hears anything, there is nothing to find, and that is an `InputError`.
+        """Raises InputError where only one microphone ever hears anything: then there is no direction to find.
 
         (What is silence for all of them is an answer, and no error.)
 
@@ -261,22 +261,22 @@ class ArrayEvidence:
 
     @property
     def miswired(self) -> Miswiring | None:
-        """How the microphones seem to be wired, if not as the geometry says; of those near to each other."""
+        """How the microphones seem to be wired, where that is not as the geometry says; None of wide arrays."""
         return None if self._wiring is None else self._wiring.found
 
     @property
     def trust(self) -> float:
-        """What confidences of all that was heard until now are multiplied by."""
+        """Factor of the confidences of all frames until now."""
         return self.band_trust * (1.0 if self._wiring is None else self._wiring.trust)
 
     @property
     def band_trust(self) -> float:
-        """The part of `trust` that is due to a narrow band."""
+        """The part of `trust` due to a narrow band."""
         return 1.0 if self._network is None else self._network.confidence_scale
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What to know of what was heard until now, one sentence each."""
+        """Warnings about all frames until now, one sentence each."""
         found = [] if self.miswired is None else [self.miswired.sentence]
         if self.band is not None:
             low, high = self.band
@@ -424,7 +424,7 @@ def frames_of(
 def opened(
     source: Any, sample_rate: int | None, channels: Sequence[int] | None, start: float | None, end: float | None
 ) -> Recording:
-    """The recording that the call of an estimator names."""
+    """The recording that the arguments of an estimator's call name."""
     if isinstance(source, Recording):
         if (sample_rate, channels, start, end) != (None, None, None, None):
             raise InputError("a Recording has its channels and times already: choose them in open_audio and pick")
@@ -469,7 +469,7 @@ def check_sources(sources: int | str, method: str | Path) -> int | str:
 
 
 def fewer_found(sources: int | str, whole: int, blocks: Sequence[int]) -> tuple[str, ...]:
-    """The sentence about sources that were asked for and not found, if any; silence is no news.
+    """Warning about sources that were asked for and not found, if any; silent blocks do not count.
 
     Args:
         whole: how many were found in the whole recording.
@@ -504,12 +504,12 @@ def mostly_dead(dead: npt.NDArray[np.int64], heard: int) -> list[int]:
 
 
 def all_silent(name: str) -> str:
-    """The sentence about a recording that no two microphones hear anything of."""
+    """Message for a recording in which no two microphones hear anything."""
     return f"{name}: nearly all of its channels are silent: there is no direction to find"
 
 
 def check_microphones(recording: Recording, geometry: Geometry) -> None:
-    """Whether the channels of a recording can be the microphones."""
+    """Raises InputError where a recording has more or fewer channels than the array has microphones."""
     count = len(recording.channels)
     if count == len(geometry):
         return
@@ -523,7 +523,7 @@ def check_microphones(recording: Recording, geometry: Geometry) -> None:
 
 
 def wrong_channels(name: str, count: int, geometry: Geometry) -> str:
-    """The sentence about a recording with more or fewer channels than microphones."""
+    """Message for a recording with more or fewer channels than microphones."""
     if count > len(geometry):
         advice = "pick those that are its microphones, in their order"
     elif count > 1:
