@@ -20,7 +20,6 @@ import numpy as np
 from qkgcc.arrays.evidence import check_microphones, dead_microphone_warning, mostly_dead
 from qkgcc.arrays.geometry import MAX_SOURCE_HEIGHT, Geometry
 from qkgcc.arrays.presets import array
-from qkgcc.audio.frames import Framer
 from qkgcc.audio.recording import Recording, as_recording
 from qkgcc.core.checks import check_callback, check_flag, check_method, check_number, check_speed, short_repr
 from qkgcc.core.errors import InputError, quantity
@@ -28,7 +27,7 @@ from qkgcc.core.types import SILENCE, SPEED_OF_SOUND, Floats
 from qkgcc.delay.estimator import NOTABLE, DelayEstimator
 from qkgcc.delay.result import DelayEstimate
 from qkgcc.network.registry import CLASSICAL
-from qkgcc.pairs.frontend import dead_microphones
+from qkgcc.pairs.frontend import FrontEnd, dead_microphones
 from qkgcc.selfcal.fit import FitOptions, WavefrontFit
 from qkgcc.selfcal.observability import LIMIT, Unsolved, rigid_motions, undetermined, unsolved
 
@@ -166,14 +165,12 @@ def measure_moments(
 def _dead_microphones(recording: Recording) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Microphones that are dead in nearly all frames, and a sentence about each that is so in more than a few."""
     size = max(1, round(WALK.frame * recording.sample_rate))
-    framer, loud_frames = Framer(size, size), 0
+    front, loud_frames = FrontEnd(recording.sample_rate, recording.sample_rate, size, size), 0
     dead = np.zeros(len(recording.channels), np.int64)
-    for block in recording.blocks():
-        for frames in framer.push(block):
-            power = np.var(frames, axis=-1, dtype=np.float64)
-            loud = np.sqrt(power.max(axis=-1)) >= SILENCE
-            loud_frames += int(loud.sum())
-            dead += dead_microphones(power)[loud].sum(axis=0)
+    for batch in front.frames_of(recording.blocks()):
+        loud = np.sqrt(batch.power.max(axis=-1)) >= SILENCE
+        loud_frames += int(loud.sum())
+        dead += dead_microphones(batch.power)[loud].sum(axis=0)
     warnings = (
         dead_microphone_warning(int(one), int(dead[one]), loud_frames)
         for one in np.flatnonzero(dead > NOTABLE * loud_frames)
