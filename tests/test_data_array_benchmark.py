@@ -25,7 +25,7 @@ from qkgcc.lab.frozen.array_set import EACH, SCENES, ArrayBenchmark
 from qkgcc.lab.frozen.benchmark import scene_digest
 from qkgcc.lab.scenes.array_scenes import BLOCKS, KINDS, directions, spoken
 from qkgcc.lab.study import arrays, results
-from qkgcc.lab.study.array_report import chosen, difference_lines, part_lines, parts, respeaker_lines
+from qkgcc.lab.study.array_report import difference_lines, errors_on_part, part_lines, parts, respeaker_lines
 from rounding import ROUNDED_SAMPLES
 
 BENCHMARK = ArrayBenchmark.load()
@@ -142,10 +142,10 @@ def test_tables_show_what_was_measured() -> None:
                 }
             )
     every = parts(BENCHMARK)
-    assert sum(map(len, chosen(rows, "fine", "respeaker4", every["all"]).values())) == sum(
+    assert sum(map(len, errors_on_part(rows, "fine", "respeaker4", every["all"]).values())) == sum(
         sum(row["counts"]) for row in rows[:6]
     )
-    lively = chosen(rows, "fine", "respeaker4", every["T60 from 0.6 s"])
+    lively = errors_on_part(rows, "fine", "respeaker4", every["T60 from 0.6 s"])
     assert set(lively) == {
         i for row in rows[:6] for i in row["scenes"] if BENCHMARK.manifest["scenes"][i]["t60"] >= 0.6
     }

@@ -43,7 +43,7 @@ def row(method: str = "qkgcc", seeds: int = 2, base: float = 70.0) -> results.Ro
         {"seed": s, "rmse": 8.0 + s, "mae": 4.0, "acc10cm": base + s, "by_source": {"all": [base + s] * 30}}
         for s in range(seeds)
     ]
-    return results.summed_up(
+    return results.with_mean_and_std(
         {"method": method, "benchmark": "paper-test", "params": 1, "flops": 2, "stored": False, "seeds": each}
     )
 

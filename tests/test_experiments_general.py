@@ -268,7 +268,7 @@ class TestReport:
         assert mean == pytest.approx(20, abs=6)
 
     def test_a_cell_that_is_worse_is_found(self, folder: Path) -> None:
-        lines = general_report.nowhere_worse_lines(folder)[1:]
+        lines = general_report.worst_cell_lines(folder)[1:]
         assert [(line[1], line[4], line[5]) for line in lines] == [
             ("general-test", "1", "1"),
             ("paper-test", "0", "0"),
@@ -303,7 +303,7 @@ class TestReport:
         assert not any("surrey" in what or "ngcc" in what for what in table)
 
     def test_every_network_has_a_line_of_its_confidence(self, folder: Path) -> None:
-        lines = general_report.trust_lines(folder)[1:]
+        lines = general_report.calibration_error_lines(folder)[1:]
         assert [line[:2] for line in lines] == [
             ["general", name] for name in ("general-test", "paper-test", "respeaker")
         ]
@@ -314,11 +314,11 @@ class TestReport:
             general_report.accuracy_lines,
             general_report.error_lines,
             general_report.claim_lines,
-            general_report.nowhere_worse_lines,
+            general_report.worst_cell_lines,
             general_report.calibration_lines,
             general_report.behaviour_lines,
             general_report.two_sources_lines,
-            general_report.trust_lines,
+            general_report.calibration_error_lines,
             general_report.requirement_lines,
         ):
             assert len(lines(tmp_path)) == 1

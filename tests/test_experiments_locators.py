@@ -6,7 +6,16 @@ import pytest
 from qkgcc import InputError
 from qkgcc.arrays import Geometry, array
 from qkgcc.core.types import SPEED_OF_SOUND
-from qkgcc.lab.study.locators import Directions, LeastSquares, Locator, Positions, Pyroom, blocks, ours, peers
+from qkgcc.lab.study.locators import (
+    Directions,
+    LeastSquares,
+    Locator,
+    Positions,
+    Pyroom,
+    blocks,
+    ours,
+    peers,
+)
 from qkgcc.lab.study.scoring import azimuth_distances, errors, space_distances
 
 pytestmark = [pytest.mark.numeric, pytest.mark.needs("pyroomacoustics")]

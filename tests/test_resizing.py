@@ -41,7 +41,7 @@ def test_a_kernel_that_suffices_is_found(options: SteeredOptions) -> None:
         for layer in (model.head.local[0], model.head.gate):
             if layer.weight.shape[-1] == 5:
                 layer.weight[..., [0, -1]] = 0
-    slim, unexplained = resizing.resized(model, frames(60), kernel=3)
+    slim, unexplained = resizing.resize_gate(model, frames(60), kernel=3)
     assert slim.options == replace(options, kernel=3)
     assert unexplained < 1e-6
     torch.testing.assert_close(slim(frames(7)), model(frames(7)), rtol=1e-3, atol=1e-3)
@@ -50,7 +50,7 @@ def test_a_kernel_that_suffices_is_found(options: SteeredOptions) -> None:
 @pytest.mark.parametrize("options", [OPTIONS, BARE])
 def test_what_the_outer_columns_did_is_made_up_for_where_possible(options: SteeredOptions) -> None:
     model = network(options)
-    slim, unexplained = resizing.resized(model, frames(60), kernel=3)
+    slim, unexplained = resizing.resize_gate(model, frames(60), kernel=3)
     assert 0.001 < unexplained < 0.95
     cropped = Steered(slim.options).eval()
     values = model.state_dict()
@@ -66,7 +66,7 @@ def test_what_the_outer_columns_did_is_made_up_for_where_possible(options: Steer
 
 def test_a_wider_network_begins_as_the_one_before() -> None:
     model = network(BARE)
-    wide, unexplained = resizing.resized(model, frames(60), channels=9, maps=6)
+    wide, unexplained = resizing.resize_gate(model, frames(60), channels=9, maps=6)
     assert wide.options == replace(BARE, channels=9, maps=6)
     assert unexplained < 1e-6
     fresh = frames(7)
@@ -83,15 +83,15 @@ def test_a_wider_network_begins_as_the_one_before() -> None:
 
 def test_wider_channels_help_a_smaller_kernel() -> None:
     model = network(BARE)
-    (_, narrow), (_, wide) = (resizing.resized(model, frames(60), kernel=3, channels=n) for n in (6, 24))
+    (_, narrow), (_, wide) = (resizing.resize_gate(model, frames(60), kernel=3, channels=n) for n in (6, 24))
     assert wide < narrow
 
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(InputError, match="channels and maps can only grow; expected at least 6"):
-        resizing.resized(network(BARE), frames(4), channels=3, maps=2)
+        resizing.resize_gate(network(BARE), frames(4), channels=3, maps=2)
     with pytest.raises(InputError, match="the surroundings read the gate's channels"):
-        resizing.resized(network(OPTIONS), frames(4), channels=8)
+        resizing.resize_gate(network(OPTIONS), frames(4), channels=8)
 
 
 def test_the_command_writes_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from qkgcc.core.types import Floats
+from qkgcc.core.errors import quantity
+from qkgcc.core.types import Bools, Floats
 from qkgcc.lab.frozen.array_set import NAME as SET
 from qkgcc.lab.frozen.array_set import ArrayBenchmark
-from qkgcc.lab.scenes.array_scenes import ARRAYS, DISTRIBUTED, KINDS, TALKERS
+from qkgcc.lab.scenes.array_scenes import ARRAYS, DISTRIBUTED, KINDS, TALKERS, Kind
 from qkgcc.lab.study import results, scoring
 from qkgcc.lab.study.arrays import RESPEAKER, SCORES, errors_by_scene
 
@@ -24,57 +25,50 @@ BLOCK_WITHIN = 5.0
 LIVELY = 0.6
 """Seconds of T60 from which a room counts as reverberant."""
 
-Part = Callable[[int], bool]
-"""Whether a scene, by its index, belongs to it."""
 
-
-def parts(benchmark: ArrayBenchmark) -> dict[str, Part]:
-    """What scenes are sorted by, besides the array."""
-    about = benchmark.manifest["scenes"]
-
-    def t60(index: int) -> float:
-        return float(about[index]["t60"])
-
-    def snr(index: int) -> float:
-        return float(about[index]["snr"])
-
-    def kind(index: int) -> int:
-        return index % len(KINDS)
-
+def parts(benchmark: ArrayBenchmark) -> dict[str, Bools]:
+    """Scenes of `array-test` by rooms, talkers, motion and noise: for each part, whether a scene belongs to it."""
+    t60, snr = (np.array([scene[key] for scene in benchmark.manifest["scenes"]]) for key in ("t60", "snr"))
+    kinds = _kinds(benchmark)
+    talkers = np.array([kind.talkers for kind in kinds])
+    moving = np.array([kind.moving for kind in kinds])
     return {
-        "all": lambda i: True,
-        f"T60 below {LIVELY} s": lambda i: t60(i) < LIVELY,
-        f"T60 from {LIVELY} s": lambda i: t60(i) >= LIVELY,
-        **{
-            f"{count} talker{'s' * (count > 1)}": lambda i, count=count: KINDS[kind(i)].talkers == count  # type: ignore[misc]
-            for count in TALKERS
-        },
-        "static": lambda i: not KINDS[kind(i)].moving,
-        "moving": lambda i: KINDS[kind(i)].moving,
-        "SNR below 10 dB": lambda i: snr(i) < 10,
-        "SNR 10 to 20 dB": lambda i: 10 <= snr(i) < 20,
-        "SNR from 20 dB": lambda i: snr(i) >= 20,
+        "all": np.ones(len(kinds), dtype=bool),
+        f"T60 below {LIVELY} s": t60 < LIVELY,
+        f"T60 from {LIVELY} s": t60 >= LIVELY,
+        **{quantity(count, "talker"): talkers == count for count in TALKERS},
+        "static": ~moving,
+        "moving": moving,
+        "SNR below 10 dB": snr < 10,
+        "SNR 10 to 20 dB": (snr >= 10) & (snr < 20),
+        "SNR from 20 dB": snr >= 20,
     }
 
 
-def crossed(benchmark: ArrayBenchmark) -> dict[str, Part]:
-    """Every number of talkers, standing and walking, in dry and in reverberant rooms: the finest parts there are."""
-    sorts = parts(benchmark)
-    talkers = [f"{count} talker{'s' * (count > 1)}" for count in TALKERS]
+def finest_parts(benchmark: ArrayBenchmark) -> dict[str, Bools]:
+    """Every number of talkers, static and moving, in dry and in reverberant rooms."""
+    coarse = parts(benchmark)
+    talkers = [quantity(count, "talker") for count in TALKERS]
     rooms = [f"T60 below {LIVELY} s", f"T60 from {LIVELY} s"]
     return {
-        ", ".join(names): lambda i, names=names: all(sorts[name](i) for name in names)  # type: ignore[misc]
+        ", ".join(names): np.all([coarse[name] for name in names], axis=0)
         for names in itertools.product(talkers, ["static", "moving"], rooms)
     }
 
 
-def chosen(rows: Sequence[results.Row], method: str, array: str, part: Part, what: str = "errors") -> dict[int, Floats]:
+def _kinds(benchmark: ArrayBenchmark) -> list[Kind]:
+    return [KINDS[index % len(KINDS)] for index in range(len(benchmark))]
+
+
+def errors_on_part(
+    rows: Sequence[results.Row], method: str, array: str, part: Bools, what: str = "errors"
+) -> dict[int, Floats]:
     """Errors of a method on the scenes of an array that belong to a part, by scene."""
     found: dict[int, Floats] = {}
     for row in rows:
         if (row["method"], row["set"], row["cell"].get("array")) == (method, SET, array):
             each = zip(row["scenes"], errors_by_scene(row, what), strict=True)
-            found |= {index: errors for index, errors in each if part(index)}
+            found |= {index: errors for index, errors in each if part[index]}
     return found
 
 
@@ -93,13 +87,14 @@ def part_lines(rows: Sequence[results.Row], array: str) -> list[list[str]]:
     if not names:
         return lines
     for label, part in parts(ArrayBenchmark.load()).items():
-        each = _common({name: chosen(rows, name, array, part) for name in names})
+        each = _common({name: errors_on_part(rows, name, array, part) for name in names})
         cells = []
         for name, by_scene in each.items():
             if array == DISTRIBUTED:
                 summary = scoring.summary(_joined(by_scene), NEAR)
-                space = chosen(rows, name, array, lambda i, there=by_scene: i in there, "heights")  # type: ignore[misc]
-                medians = f"{summary.median:.2f} / {scoring.summary(_joined(space), NEAR).median:.2f} m"
+                space = errors_on_part(rows, name, array, part, "heights")
+                in_space = scoring.summary(_joined({index: space[index] for index in by_scene}), NEAR)
+                medians = f"{summary.median:.2f} / {in_space.median:.2f} m"
                 cells.append(f"{medians}, {summary.share:.1f} %")
             else:
                 summary = scoring.summary(_joined(by_scene), WITHIN)
@@ -132,7 +127,7 @@ def respeaker_lines(rows: Sequence[results.Row]) -> list[list[str]]:
 
 
 def difference_lines(
-    rows: Sequence[results.Row], ours: str, sorts: Callable[[ArrayBenchmark], Mapping[str, Part]] = parts
+    rows: Sequence[results.Row], ours: str, parts_of: Callable[[ArrayBenchmark], Mapping[str, Bools]] = parts
 ) -> list[list[str]]:
     """A method against the best of the others in each part, 95 % intervals by scene.
 
@@ -144,8 +139,8 @@ def difference_lines(
         if ours not in methods(rows, array) or not others:
             continue
         limit, unit = (NEAR, " m") if array == DISTRIBUTED else (WITHIN, "°")
-        for label, part in sorts(ArrayBenchmark.load()).items():
-            each = _common({name: chosen(rows, name, array, part) for name in (ours, *others)})
+        for label, part in parts_of(ArrayBenchmark.load()).items():
+            each = _common({name: errors_on_part(rows, name, array, part) for name in (ours, *others)})
             summaries = {name: scoring.summary(_joined(of), limit) for name, of in each.items()}
             if not summaries[ours].count:
                 continue
@@ -172,19 +167,17 @@ def track_lines(rows: Sequence[results.Row]) -> list[list[str]]:
 
     Scenes that not all were measured on are left out.
     """
-    about = ArrayBenchmark.load().manifest["scenes"]
-    kinds = [kind for kind in KINDS if kind.compact]
-    groups: dict[str, Part] = {}
-    for kind in kinds:
-        label = (
-            f"{kind.array}, {kind.talkers} talker{'s' * (kind.talkers > 1)}, {'moving' if kind.moving else 'static'}"
-        )
-        groups[label] = lambda i, kind=kind: KINDS[i % len(KINDS)] == kind  # type: ignore[misc]
-    for name in dict.fromkeys(kind.array for kind in kinds):
-        groups[name] = lambda i, name=name: KINDS[i % len(KINDS)].array == name  # type: ignore[misc]
-    groups[f"T60 below {LIVELY} s"] = lambda i: about[i]["t60"] < LIVELY
-    groups[f"T60 from {LIVELY} s"] = lambda i: about[i]["t60"] >= LIVELY
-    groups["all"] = lambda i: True
+    benchmark = ArrayBenchmark.load()
+    kinds, by_room = _kinds(benchmark), parts(benchmark)
+    compact = [kind for kind in KINDS if kind.compact]
+    groups: dict[str, Bools] = {}
+    for kind in compact:
+        label = f"{kind.array}, {quantity(kind.talkers, 'talker')}, {'moving' if kind.moving else 'static'}"
+        groups[label] = np.array([one == kind for one in kinds])
+    for array in dict.fromkeys(kind.array for kind in compact):
+        groups[array] = np.array([one.array == array for one in kinds])
+    for label in (f"T60 below {LIVELY} s", f"T60 from {LIVELY} s", "all"):
+        groups[label] = by_room[label]
     followed: dict[str, dict[int, dict[str, float]]] = {}
     for row in rows:
         lists = (row[name] for name in SCORES)
@@ -194,7 +187,7 @@ def track_lines(rows: Sequence[results.Row]) -> list[list[str]]:
     there = set.intersection(*(set(scenes) for scenes in followed.values())) if followed else set()
     lines = [["", "scenes", *followed]]
     for label, part in groups.items():
-        scenes = [index for index in sorted(there) if part(index)]
+        scenes = [index for index in sorted(there) if part[index]]
         if scenes:
             cells = [_track_cell([by_scene[index] for index in scenes]) for by_scene in followed.values()]
             lines.append([label, str(len(scenes)), *cells])
@@ -211,10 +204,10 @@ def _track_cell(scores: Sequence[dict[str, float]]) -> str:
 def summary_lines(rows: Sequence[results.Row], ours: str) -> list[list[str]]:
     """All scenes of an array and the reverberant ones: a method, and the best of the others."""
 
-    def shown(benchmark: ArrayBenchmark) -> dict[str, Part]:
+    def all_and_reverberant(benchmark: ArrayBenchmark) -> dict[str, Bools]:
         return {label: part for label, part in parts(benchmark).items() if label in ("all", f"T60 from {LIVELY} s")}
 
-    heading, *lines = difference_lines(rows, ours, shown)
+    heading, *lines = difference_lines(rows, ours, all_and_reverberant)
     columns = [0, 1, 4, 3, 7, 6]
     titles = ["array", "part", f"{ours}: median error", "best of the others", f"{ours}: within 10° (0.5 m)", "best"]
     assert [heading[i] for i in columns] == ["array", "part", ours, "lowest median", ours, "highest share"]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _FEW = 30  # answers of a tenth, below which its share of right ones is not drawn
-EVERY = 10
+FIGURE_3_STEP = 10
 """Figure 3 takes every tenth utterance of paper-test, in all 30 cells."""
 COHERENCE_SEGMENT = 512
 """Samples of a segment of the coherence: 31 Hz, and 119 half-overlapping segments a clip."""
@@ -100,16 +100,18 @@ def _write_numbers(run: ReproductionRun, name: str, rows: list[dict[str, Any]], 
         results.write(run.results / f"{name}.json", name, rows, about | whence)
 
 
-_ANALYSED = {"qkgcc": "QK-GCC", "qkgcc-smooth": "positions from 65 rows"}
+_FIGURE_3_NETWORKS = {"qkgcc": "QK-GCC", "qkgcc-smooth": "positions from 65 rows"}
 """The networks of Figure 3, a row of panels each: the paper's, and the variant that cannot learn bin by bin."""
 
 
 def _interpretability(run: ReproductionRun) -> Figure:
     """Figure 3, of the representative seed. Its numbers are kept in results/fig3.json."""
     content = results.read(run.results / "fig3.json")
-    paths = {method: run.checkpoints / f"{method}-{paper_tables.REPRESENTATIVE}.safetensors" for method in _ANALYSED}
+    paths = {
+        method: run.checkpoints / f"{method}-{paper_tables.REPRESENTATIVE}.safetensors" for method in _FIGURE_3_NETWORKS
+    }
     if content is None or run.from_checkpoints or not _same_weights(content["rows"], paths):
-        rows = _analysed(run, paths)
+        rows = _analyse(run, paths)
     else:
         rows = content["rows"]
     figure = new_figure((12, 3.8 * len(rows)))
@@ -131,7 +133,7 @@ def _panels(panels: Any, numbers: dict[str, Any]) -> None:
     left.plot([], [], color="C1", label="coherence between the channels")
     other.set_ylabel("magnitude-squared coherence")
     pearson = f"r = {numbers['pearson']:.2f}, smoothed {numbers['pearson_smoothed']:.2f}"
-    left.set_title(f"(a) {_ANALYSED[numbers['method']]}: {pearson}", loc="left", fontsize="medium")
+    left.set_title(f"(a) {_FIGURE_3_NETWORKS[numbers['method']]}: {pearson}", loc="left", fontsize="medium")
     left.legend(loc="upper right", fontsize="small")
     energy = np.array(numbers["offset_energy"])
     radius = energy.shape[1] // 2
@@ -156,10 +158,10 @@ def _same_weights(rows: list[dict[str, Any]], paths: dict[str, Path]) -> bool:
     return known | there == known and set(known) == set(paths)
 
 
-def _analysed(run: ReproductionRun, paths: dict[str, Path]) -> list[dict[str, Any]]:
+def _analyse(run: ReproductionRun, paths: dict[str, Path]) -> list[dict[str, Any]]:
     benchmark, engine = PaperBenchmark.load("paper-test"), run.engine or best_engine()
     render(benchmark, engine, run)
-    rows = (np.arange(0, len(benchmark.ids), EVERY)[:, None] * FRAMES + np.arange(FRAMES)).ravel()
+    rows = (np.arange(0, len(benchmark.ids), FIGURE_3_STEP)[:, None] * FRAMES + np.arange(FRAMES)).ravel()
     cells = [benchmark.load_cell(engine, snr, t60, run.cache)[rows] for t60 in T60S for snr in SNRS]
     found, begun = [], time.monotonic()
     for method, path in paths.items():

@@ -58,12 +58,12 @@ def error_lines(folder: Path) -> Lines:
     """Errors in samples at 16 kHz on real recordings and in dry rooms."""
     rows = general.read(folder)
     chosen = [row for row in rows if row.set in ("respeaker", "surrey", "dry")]
-    places = list(dict.fromkeys(_place(row) for row in chosen))
+    places = list(dict.fromkeys(_cell_label(row) for row in chosen))
     lines = [["method", *(f"{place}: mean (median of the right)" for place in places)]]
     for method in _methods(rows):
-        found = {_place(row): row for row in chosen if row.method == method}
+        found = {_cell_label(row): row for row in chosen if row.method == method}
         texts = [
-            f"{found[place].mean_error:.3f} ({_number(found[place].median_right)})" if place in found else "-"
+            f"{found[place].mean_error:.3f} ({_three_digits(found[place].median_right)})" if place in found else "-"
             for place in places
         ]
         lines.append([method, *texts])
@@ -90,7 +90,7 @@ def claim_lines(folder: Path) -> Lines:
     return lines
 
 
-def nowhere_worse_lines(folder: Path) -> Lines:
+def worst_cell_lines(folder: Path) -> Lines:
     """In how many cells a model is worse than GCC-PHAT, and where it comes nearest to it."""
     rows = general.read(folder)
     headings = ["model", "set", "cells", f"of {ENOUGH} frames or more", "worse, 62.5 us", "worse, 10 cm"]
@@ -102,7 +102,7 @@ def nowhere_worse_lines(folder: Path) -> Lines:
             if not large:
                 continue
             row, (mean, low, high) = min(((row, exact) for row, exact, _ in large), key=lambda item: item[1][0])
-            least = f"{mean:+.1f} ({low:+.1f} to {high:+.1f}), {_place(row)}"
+            least = f"{mean:+.1f} ({low:+.1f} to {high:+.1f}), {_cell_label(row)}"
             worse = worse_cells(rows, better, name, REFERENCE)
             other = "{}, {}".format(*worse_cells(rows, better, name, AS_SHIPPED))
             lines.append([better, name, str(len(cells)), str(len(large)), *map(str, worse), least, other])
@@ -156,7 +156,7 @@ def calibration_lines(folder: Path) -> Lines:
     return lines
 
 
-def trust_lines(folder: Path) -> Lines:
+def calibration_error_lines(folder: Path) -> Lines:
     """Of each model and set: the expected calibration error, and the tenth that is furthest off."""
     lines = [["model", "set", "frames", "expected calibration error", f"furthest off, of {ENOUGH_CONFIDENCES} frames"]]
     for method in OURS:
@@ -209,7 +209,7 @@ def behaviour_lines(folder: Path) -> Lines:
     return lines
 
 
-def _number(value: float | None) -> str:
+def _three_digits(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
@@ -225,7 +225,7 @@ def is_wide(row: CellScores) -> bool:
     return float(row.cell["spacing"].split(" ")[0]) >= general.WIDE
 
 
-def _place(row: CellScores) -> str:
+def _cell_label(row: CellScores) -> str:
     return ", ".join([row.set, *(f"{key} {value}" for key, value in row.cell.items())])
 
 

@@ -155,13 +155,13 @@ class LeastSquares:
             for _ in range(count):
                 delays = np.array([lag[c.argmax()] for lag, c in zip(lags, correlations, strict=True)])
                 start = points[((expected - delays) ** 2).sum(axis=1).argmin()]
-                places.append(self._refined(np.clip(start, low, high), delays, geometry, pairs, (low, high)))
+                places.append(self._refine(np.clip(start, low, high), delays, geometry, pairs, (low, high)))
                 for lag, correlation, delay in zip(lags, correlations, delays, strict=True):
                     correlation[np.abs(lag - delay) <= self.width] = -np.inf
             found.append(np.array(places).reshape(-1, 3))
         return found
 
-    def _refined(
+    def _refine(
         self, start: Floats, delays: Floats, geometry: Geometry, pairs: npt.NDArray[Any], box: tuple[Floats, Floats]
     ) -> Floats:
         def off(place: Floats) -> Floats:

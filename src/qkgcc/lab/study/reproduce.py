@@ -65,13 +65,13 @@ def fill(table: paper_tables.Table, run: ReproductionRun) -> list[results.Row]:
             if run.seeds and seed is not None and seed not in run.seeds:
                 continue
             known = results.find_seed(row, seed)
-            found = _figures(row, method, seed, run)
+            found = _figures_of_seed(row, method, seed, run)
             if found is None or found == known:
                 continue
             row["seeds"] = sorted(
                 [one for one in row["seeds"] if one["seed"] != seed] + [found], key=lambda one: one["seed"] or 0
             )
-            row.update(results.summed_up(row))
+            row.update(results.with_mean_and_std(row))
             results.write(path, table.name, rows, _about(table, rows))
     return rows
 
@@ -84,11 +84,11 @@ def _check_choice(run: ReproductionRun) -> None:
         raise InputError(f"there is no seed {unknown_seeds}; there are {', '.join(map(str, paper_tables.SEEDS))}")
 
 
-def _figures(
+def _figures_of_seed(
     row: results.Row, method: paper_tables.Method, seed: int | None, run: ReproductionRun
 ) -> dict[str, Any] | None:
     """Figures of one seed: those that are known, or new ones where there is something to compute."""
-    known = results.find_seed(row, seed) or _elsewhere(row, seed, run)
+    known = results.find_seed(row, seed) or _find_in_other_tables(row, seed, run)
     path = _checkpoint(method.name, seed, run) if method.trained else None
     digest = None if path is None else weights_hash(path)
     stale = known is not None and digest is not None and known["checkpoint"] != digest
@@ -131,7 +131,7 @@ def _last_epoch(row: results.Row, method: str, seed: int | None, run: Reproducti
     return {key: scored[key] for key in results.METRICS}
 
 
-def _elsewhere(row: results.Row, seed: int | None, run: ReproductionRun) -> dict[str, Any] | None:
+def _find_in_other_tables(row: results.Row, seed: int | None, run: ReproductionRun) -> dict[str, Any] | None:
     """The same figures in another table, whose row has the costs, too."""
     for name in paper_tables.TABLES:
         other = results.find(results.read_rows(run.results, name), row["benchmark"], row["method"])

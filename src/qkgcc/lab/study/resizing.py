@@ -34,7 +34,7 @@ SCENES = 256
 """One frame of each is what the kernels are fitted to: 460,000 bins for a few hundred weights."""
 
 
-def resized(
+def resize_gate(
     model: Steered, frames: Tensor, *, kernel: int | None = None, channels: int | None = None, maps: int | None = None
 ) -> tuple[Steered, float]:
     """The network with another size, in eval mode, and the share of the gate's variance that it leaves unexplained.
@@ -52,30 +52,30 @@ def resized(
     torch.manual_seed(0)
     new = Steered(options).eval()
     new.folded = model.folded
-    _copy(model, new)
+    _copy_values(model, new)
     with torch.no_grad():
         x = torch.unflatten(model.features(frames, None), 0, (-1, old.windows)).transpose(1, 2)
         x = model.head.project(x)  # (frames, channels, windows, rows)
-        unexplained = _fit(_first(new), x, _first(model)(x))
+        unexplained = _fit_outputs(_first_layer(new), x, _first_layer(model)(x))
         if options.channels > old.channels:
             norm: Any = new.head.local[1]
-            fresh = _first(new)(x)[:, old.channels :]
+            fresh = _first_layer(new)(x)[:, old.channels :]
             norm.running_mean[old.channels :] = fresh.mean((0, 2, 3))
             norm.running_var[old.channels :] = fresh.var((0, 2, 3))
         if not old.blocks:
-            unexplained = _fit(new.head.gate, new.head.local(x), model.head.gate(model.head.local(x)))
+            unexplained = _fit_outputs(new.head.gate, new.head.local(x), model.head.gate(model.head.local(x)))
         if options.maps > old.maps:
-            _adopt(new, old.maps, frames)
+            _start_new_maps(new, old.maps, frames)
     return new, unexplained
 
 
-def _first(model: Steered) -> nn.Conv2d:
+def _first_layer(model: Steered) -> nn.Conv2d:
     layer = model.head.local[0]
     assert isinstance(layer, nn.Conv2d)
     return layer
 
 
-def _copy(model: Steered, new: Steered) -> None:
+def _copy_values(model: Steered, new: Steered) -> None:
     """Every number that has a place in the new network; a first one of its own where there is none."""
     given, values = model.state_dict(), new.state_dict()
     for name, value in values.items():
@@ -86,7 +86,7 @@ def _copy(model: Steered, new: Steered) -> None:
     new.load_state_dict(values)
 
 
-def _fit(layer: nn.Conv2d, x: Tensor, wanted: Tensor) -> float:
+def _fit_outputs(layer: nn.Conv2d, x: Tensor, wanted: Tensor) -> float:
     """The outputs of a convolution that are wanted, as well as it can, the further ones left as they are.
 
     Shape: (frames, inputs, windows, rows), (frames, outputs, windows, rows) -> share of the variance left unexplained
@@ -106,7 +106,7 @@ def _fit(layer: nn.Conv2d, x: Tensor, wanted: Tensor) -> float:
     return float((target - seen @ fitted).var(dim=0).mean() / target.var(dim=0).mean())
 
 
-def _adopt(new: Steered, known: int, frames: Tensor) -> None:
+def _start_new_maps(new: Steered, known: int, frames: Tensor) -> None:
     """Maps beyond those that are known: the gates of the first ones, random evidence, read by nothing."""
     gate, evidence, head = new.head.gate, new.head.evidence, new.head
     norm: Any = head.delays[0]
@@ -154,7 +154,7 @@ def _resize(given: argparse.Namespace) -> None:
     made, _ = make_sets(config, banks, "cpu", frame=model.options.frame)
     model.folded = True
     size = {"kernel": given.kernel, "channels": given.channels, "maps": given.maps}
-    new, unexplained = resized(model.eval(), made.frames[::each], **size)
+    new, unexplained = resize_gate(model.eval(), made.frames[::each], **size)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     checkpoint.save(new, given.out, _card(card, new, made.hash))
     print(f"{given.out}: explains all but {100 * unexplained:.1f} % of what the gate answered")

@@ -193,7 +193,7 @@ def find_seed(row: Row | None, seed: int | None) -> dict[str, Any] | None:
     return next((one for one in row["seeds"] if one["seed"] == seed), None) if row else None
 
 
-def summed_up(row: Row) -> Row:
+def with_mean_and_std(row: Row) -> Row:
     """The same row with mean and standard deviation (n - 1) over its seeds."""
     seeds = row["seeds"]
     mean = {key: statistics.fmean(one[key] for one in seeds) for key in METRICS} if seeds else None

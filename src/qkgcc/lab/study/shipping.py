@@ -65,7 +65,7 @@ class Posterior(NamedTuple):
         return self.method.answered(self.curve, decoder)
 
 
-class Heard(NamedTuple):
+class UncalibratedAnswers(NamedTuple):
     """What a network makes of frames before any calibration."""
 
     delays: Floats
@@ -80,7 +80,7 @@ class Heard(NamedTuple):
         return np.asarray(np.abs(self.delays - given.delays) <= WITHIN)
 
 
-def posteriors(
+def compute_posteriors(
     model: Model, given: FrameSet, rate: int, progress: Callable[[int], object] | None = None
 ) -> list[Posterior]:
     """As of recordings at a rate, which hold nothing above half of it. `progress` counts recordings."""
@@ -95,7 +95,7 @@ def posteriors(
     return found
 
 
-def heard(found: Sequence[Posterior], given: FrameSet, decoder: str) -> Heard:
+def decode_posteriors(found: Sequence[Posterior], given: FrameSet, decoder: str) -> UncalibratedAnswers:
     """The answers of a decoder, and what is around them."""
     delays, own = np.full((2, len(given)), np.nan)
     support = np.full((len(STRIDES), 2, len(given)), np.nan)
@@ -114,10 +114,10 @@ def heard(found: Sequence[Posterior], given: FrameSet, decoder: str) -> Heard:
                     tolerance=TOLERANCE * RATE,
                     frame=method.frame / method.sample_rate,
                 )
-    return Heard(delays, own, tuple(Support(*result) for result in support))
+    return UncalibratedAnswers(delays, own, tuple(Support(*result) for result in support))
 
 
-def fitted(rate: int, answer: Heard, given: FrameSet, rows: Bools) -> Curves:
+def fit_curves(rate: int, answer: UncalibratedAnswers, given: FrameSet, rows: Bools) -> Curves:
     """From some of the frames, as far as they have a true delay."""
     asked = rows & np.isfinite(given.delays)
     right = answer.right(given)
@@ -130,7 +130,9 @@ def fitted(rate: int, answer: Heard, given: FrameSet, rows: Bools) -> Curves:
     return Curves(rate, Calibration.fit(answer.own[asked], right[asked]), Context.fit(own, support, hits))
 
 
-def errors(curves: Curves, answer: Heard, given: FrameSet, rows: Bools) -> tuple[float, float]:
+def calibration_errors(
+    curves: Curves, answer: UncalibratedAnswers, given: FrameSet, rows: Bools
+) -> tuple[float, float]:
     """Expected calibration error of frames alone, and in their recordings: the mean over the `STRIDES`."""
     asked = rows & np.isfinite(given.delays)
     own, right = answer.own[asked], answer.right(given)[asked]
@@ -141,7 +143,7 @@ def errors(curves: Curves, answer: Heard, given: FrameSet, rows: Bools) -> tuple
     return expected_calibration_error(curves.alone(own), right), float(np.mean(together))
 
 
-def calibrated(
+def calibrate(
     model: Model, given: FrameSet, progress: Callable[[int], object] | None = None, decoder: str | None = None
 ) -> Card:
     """The network's card with its decoder (the finest, if none is given) and its curves for each rate.
@@ -149,7 +151,7 @@ def calibrated(
     The curves are fitted to all recordings. How well they hold is measured on every other one, by curves of the rest.
     """
     asked = np.isfinite(given.delays)
-    found = posteriors(model, given, RATE, progress)
+    found = compute_posteriors(model, given, RATE, progress)
     order = np.concatenate([posterior.rows for posterior in found])
     error = {}
     for name in dict.fromkeys((*FINE, decoder or FINE[0])):
@@ -162,9 +164,14 @@ def calibrated(
     halves = [given.groups % 2 == i for i in (0, 1)]
     curves, accuracy, alone, in_context = [], {}, {}, {}
     for rate in RATES:
-        answer = heard(found if rate == RATE else posteriors(model, given, rate, progress), given, decoder)
-        curves.append(fitted(rate, answer, given, asked))
-        held = [errors(fitted(rate, answer, given, fit), answer, given, rest) for fit, rest in (halves, halves[::-1])]
+        answer = decode_posteriors(
+            found if rate == RATE else compute_posteriors(model, given, rate, progress), given, decoder
+        )
+        curves.append(fit_curves(rate, answer, given, asked))
+        held = [
+            calibration_errors(fit_curves(rate, answer, given, fit), answer, given, rest)
+            for fit, rest in (halves, halves[::-1])
+        ]
         alone[str(rate)], in_context[str(rate)] = np.mean(held, axis=0).round(4).tolist()
         accuracy[str(rate)] = round(100 * float(answer.right(given)[asked].mean()), 2)
     measured = {
@@ -203,7 +210,7 @@ def ship(
     bare = dataclasses.replace(card, name=name, metrics={k: v for k, v in card.metrics.items() if k != KEY})
     with tempfile.TemporaryDirectory() as temporary:
         checkpoint.save(model, Path(temporary) / "bare.safetensors", bare, torch.float16)
-        card = calibrated(SteeredModel.load(Path(temporary) / "bare.safetensors"), given, progress, decoder)
+        card = calibrate(SteeredModel.load(Path(temporary) / "bare.safetensors"), given, progress, decoder)
     checkpoint.save(model, folder / f"{name}.safetensors", card, torch.float16)
     onnx_export.export(*files.read(folder / f"{name}.safetensors"), folder / f"{name}.onnx")
     return card
