@@ -669,7 +669,7 @@ def test_of_a_crooked_row_what_lies_beside_it_is_named() -> None:
     found = refine(displaced(true, 0.005), moments_of(true, walk("space", 1.5)))
     lost = np.concatenate([one.shifts for one in found.unsolved])
     assert lost.shape[0] >= 4
-    assert any("no walk tells what lies beside a row" in one.advice for one in found.unsolved)
+    assert any("perpendicular to a row" in one.advice for one in found.unsolved)
     assert found.sd[:, [0, 2]].max() > 0.02
 
 

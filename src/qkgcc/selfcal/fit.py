@@ -88,7 +88,7 @@ class NormalEquations:
     shared_right: Floats
     """(G,)"""
 
-    def damped(self, damping: float) -> NormalEquations:
+    def with_damping(self, damping: float) -> NormalEquations:
         """With larger diagonals, for a shorter step (Marquardt)."""
         source = self.source * (1 + damping * np.eye(3)) + 1e-12 * np.eye(3)
         return replace(self, source=source, shared=self.shared * (1 + damping * np.eye(len(self.shared))))
@@ -225,7 +225,7 @@ class WavefrontFit:
 
     def _step(self, damping: float) -> Unknowns:
         """The unknowns after one damped Gauss-Newton step."""
-        equations = self._normal_equations().damped(damping)
+        equations = self._normal_equations().with_damping(damping)
         reduced, right = equations.eliminate_sources()
         basis = self._determined_shifts(reduced, equations.source)
         shared = basis @ np.linalg.solve(basis.T @ reduced @ basis, basis.T @ right)

@@ -29,7 +29,7 @@ from qkgcc.delay.result import DelayEstimate
 from qkgcc.network.registry import CLASSICAL
 from qkgcc.pairs.frontend import FrontEnd, dead_microphones
 from qkgcc.selfcal.fit import FitOptions, WavefrontFit
-from qkgcc.selfcal.observability import LIMIT, Unsolved, rigid_motions, undetermined, unsolved
+from qkgcc.selfcal.observability import LIMIT, Unsolved, name_undetermined_shifts, rigid_motions, undetermined_shifts
 
 TOLERANCE = 0.05
 """Metres by which a microphone is expected to be off, at most about twice that."""
@@ -252,7 +252,7 @@ def _refine_living(
     places, directions, information, covariance = _aligned_places(fit)
     advice = None
     far_off = np.linalg.norm(places - start, axis=1).max() > WALK.max_shift * options.tolerance
-    if far_off and len(undetermined(information, places, LIMIT)[0]):
+    if far_off and len(undetermined_shifts(information, places, LIMIT)[0]):
         # Far along a shift that is nearly free, others become free: nothing of this can be trusted, though at the given
         # places much would seem to be told.
         fit.fix_places()
@@ -263,7 +263,7 @@ def _refine_living(
             "the fit did not converge near the given places: give the height of the source or a smaller tolerance, or "
             "measure these by hand"
         )
-    shifts = unsolved(information, places, directions, options.height is not None, numbers)
+    shifts = name_undetermined_shifts(information, places, directions, options.height is not None, numbers)
     nearness, late = fit.unknowns.nearness, fit.unknowns.offsets
     with np.errstate(divide="ignore"):
         distances = np.where(nearness > 0.02, 1 / nearness, np.inf)
@@ -292,7 +292,7 @@ def _aligned_places(fit: WavefrontFit) -> tuple[Floats, Floats, Floats, Floats]:
     places = (fitted - fitted.mean(axis=0)) @ turn + start.mean(axis=0)
     all_of_them = np.kron(np.eye(count), turn)
     information, covariance = (all_of_them.T @ matrix @ all_of_them for matrix in fit.information())
-    loose = undetermined(information, places, fit.options.tolerance / 2)[0].reshape(-1, 3 * count)
+    loose = undetermined_shifts(information, places, fit.options.tolerance / 2)[0].reshape(-1, 3 * count)
     moved = (places - start).ravel()
     places = start + (moved - moved @ loose.T @ loose).reshape(count, 3)
     return places, fit.unknowns.direction @ turn, information, covariance
@@ -316,18 +316,18 @@ def _with_dead_microphones(
     if refined.offsets is not None:
         offsets = np.full(count, np.nan)
         offsets[living] = refined.offsets
-    undetermined_shifts = []
+    unsolved = []
     for one in refined.unsolved:
         shifts = np.zeros((len(one.shifts), count, 3))
         shifts[:, living] = one.shifts
-        undetermined_shifts.append(replace(one, shifts=shifts))
+        unsolved.append(replace(one, shifts=shifts))
     for microphone in dead:
         shifts = np.zeros((3, count, 3))
         shifts[:, microphone] = np.eye(3)
         advice = "it is silent: check its cable and input, and walk once more"
-        undetermined_shifts.append(Unsolved(f"where microphone {microphone} lies", math.inf, advice, shifts))
+        unsolved.append(Unsolved(f"where microphone {microphone} lies", math.inf, advice, shifts))
     geometry = Geometry(places, nominal.name)
-    return replace(refined, geometry=geometry, sd=sd, moved=moved, offsets=offsets, unsolved=tuple(undetermined_shifts))
+    return replace(refined, geometry=geometry, sd=sd, moved=moved, offsets=offsets, unsolved=tuple(unsolved))
 
 
 def _turn(places: Floats, nominal: Floats) -> Floats:
