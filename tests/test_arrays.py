@@ -6,13 +6,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import qkgcc.arrays
-import qkgcc.tracks
+import qkgcc.doctor
+import qkgcc.live
+import qkgcc.network
+import qkgcc.selfcal
+import qkgcc.sync
 from qkgcc import open_audio, plots
 from qkgcc.arrays import DirectionEstimator, Geometry, array, evidence, read_geometry
 from qkgcc.arrays.evidence import ArrayFrames
@@ -237,9 +242,9 @@ def test_a_geometry_loads_nothing_that_it_does_not_need(name: str) -> None:
     assert not loaded & {f"qkgcc.{folder}" for folder in folders}
 
 
-def test_all_public_names_of_arrays_and_tracks_can_be_imported() -> None:
-    for package in (qkgcc.arrays, qkgcc.tracks):
-        assert set(package.__all__) <= set(dir(package))
-        assert all(getattr(package, name) is not None for name in package.__all__)
-        with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
-            package.nonsense  # noqa: B018
+@pytest.mark.parametrize("package", [qkgcc.arrays, qkgcc.live, qkgcc.network, qkgcc.sync, qkgcc.selfcal, qkgcc.doctor])
+def test_all_public_names_can_be_imported(package: ModuleType) -> None:
+    assert set(package.__all__) <= set(dir(package))
+    assert all(getattr(package, name) is not None for name in package.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        package.nonsense  # noqa: B018

@@ -1,5 +1,6 @@
 """Documents lead somewhere."""
 
+import ast
 import os
 import re
 import shutil
@@ -54,3 +55,41 @@ def test_the_readme_shows_what_a_command_prints(command: str, shown: str, tmp_pa
     for found, expected in zip(NUMBER.findall(printed), NUMBER.findall(shown), strict=True):
         last_digit = 10.0 ** -len(expected.partition(".")[2])  # it may be another one on another processor
         assert float(found) == pytest.approx(float(expected), abs=1.01 * last_digit)
+
+
+# Public names
+
+SOURCE = ROOT / "src" / "qkgcc"
+
+
+def exported() -> dict[str, list[str]]:
+    """`__all__` of every package, read without importing it: the torch half is not everywhere."""
+    found = {}
+    for path in sorted(SOURCE.rglob("__init__.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                package = ".".join(path.parent.relative_to(SOURCE.parent).parts)
+                found[package] = ast.literal_eval(node.value)
+    return found
+
+
+def test_the_page_of_public_names_has_them_all_and_no_others() -> None:
+    text = (ROOT / "docs" / "guide" / "api.md").read_text(encoding="utf-8")
+    listed = {
+        part.partition("\n")[0].strip("`"): sorted(re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE))
+        for part in text.split("\n## ")[1:]
+    }
+    assert listed == {package: sorted(names) for package, names in exported().items()}
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda path: path.stem
+)
+def test_no_page_sends_users_into_private_modules(path: Path) -> None:
+    public = exported()
+    text = path.read_text(encoding="utf-8")
+    for package, names in re.findall(r"from (qkgcc[\w.]*) import ([\w, ]+)", text):
+        assert {name.strip() for name in names.split(",")} <= set(public.get(package, [])), package
+    for mention in re.findall(r"(?<![/\w])(qkgcc(?:\.\w+)+)", text):
+        package, _, name = mention.rpartition(".")
+        assert mention in public or name in public.get(package, []) or mention.startswith("qkgcc.lab."), mention

@@ -8,7 +8,7 @@ import pytest
 from qkgcc.arrays import DirectionEstimate, DirectionEstimator, array
 from qkgcc.lab.scenes.render import render
 from qkgcc.lab.scenes.scenes import Scene, Source
-from qkgcc.tracks import find_tracks
+from qkgcc.tracks.paths import find_tracks
 from qkgcc.tracks.ridges import AROUND, BROADSIDE, REFLECTED, deconvolve_ridges, reflected
 from qkgcc.tracks.tracker import Tracker
 

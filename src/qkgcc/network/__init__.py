@@ -11,3 +11,22 @@ steered      a steered network as the estimator asks it: frames and candidate de
 published    the published one, likewise
 onnx_export  either of them as one ONNX file, for programs in other languages; onnx_graph has its nodes
 """
+
+from qkgcc.core.lazy import lazy_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from qkgcc.network.published import PublishedModel
+    from qkgcc.network.registry import pretrained
+    from qkgcc.network.steered import SteeredModel
+
+__all__ = ["PublishedModel", "SteeredModel", "pretrained"]
+
+__getattr__, __dir__ = lazy_names(
+    globals(),
+    {
+        "PublishedModel": "qkgcc.network.published",
+        "SteeredModel": "qkgcc.network.steered",
+        "pretrained": "qkgcc.network.registry",
+    },
+)
