@@ -207,11 +207,11 @@ def confidence(cases: Iterable[Case], method: str) -> tuple[list[dict[str, Any]]
 
 TRIALS: dict[str, dict[str, float]] = {
     "as it is": {},
-    "KAPPA 0.6": {"KAPPA": 0.6},
-    "KAPPA 4": {"KAPPA": 4.0},
-    "KAPPA 8": {"KAPPA": 8.0},
-    "KAPPA 32": {"KAPPA": 32.0},
-    "every frame counts the same": {"SURENESS": 0.0},
+    "concentration 0.6": {"FRAME_CONCENTRATION": 0.6},
+    "concentration 4": {"FRAME_CONCENTRATION": 4.0},
+    "concentration 8": {"FRAME_CONCENTRATION": 8.0},
+    "concentration 32": {"FRAME_CONCENTRATION": 32.0},
+    "every frame counts the same": {"WEIGHT_EXPONENT": 0.0},
     "frames of 32 ms": {"frame": 0.032},
     "frames of 128 ms, hops of 32 ms": {"frame": 0.128, "hop": 0.032},
     "hops of 16 ms": {"hop": 0.016},

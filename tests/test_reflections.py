@@ -9,7 +9,7 @@ from qkgcc.arrays import DirectionEstimate, DirectionEstimator, array
 from qkgcc.lab.scenes.render import render
 from qkgcc.lab.scenes.scenes import Scene, Source
 from qkgcc.tracks.paths import find_tracks
-from qkgcc.tracks.ridges import AROUND, BROADSIDE, REFLECTED, deconvolve_ridges, reflected
+from qkgcc.tracks.ridges import TUNING, deconvolve_ridges, reflection_ridges
 from qkgcc.tracks.tracker import Tracker
 
 pytestmark = pytest.mark.numeric
@@ -21,14 +21,14 @@ def ridge(cones: list[float], frames: int, seed: int = 0) -> np.ndarray:
     """Angles of frames: each is of a talker in a room, or between it and somewhere on the sphere."""
     rng = np.random.default_rng(seed)
     talker = rng.choice(cones, frames)
-    return np.where(rng.random(frames) < REFLECTED, thrown_back(talker, rng), talker)
+    return np.where(rng.random(frames) < TUNING.reflected, thrown_back(talker, rng), talker)
 
 
 def thrown_back(talker: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     x = np.cos(np.radians(talker))
     x = x + rng.random(len(x)) * (rng.uniform(-1, 1, len(x)) - x)
-    broadside = 90 + AROUND * rng.standard_normal(len(x))
-    return np.where(rng.random(len(x)) < BROADSIDE, broadside, np.degrees(np.arccos(x)))
+    broadside = 90 + TUNING.broadside_width * rng.standard_normal(len(x))
+    return np.where(rng.random(len(x)) < TUNING.broadside, broadside, np.degrees(np.arccos(x)))
 
 
 def histogram(angles: np.ndarray) -> np.ndarray:
@@ -39,7 +39,9 @@ def histogram(angles: np.ndarray) -> np.ndarray:
 def test_the_ridge_is_that_of_a_talker_and_a_sphere_of_reflections(cone: int) -> None:
     angles = thrown_back(np.full(200_000, float(cone)), np.random.default_rng(cone))
     drawn = np.add.reduceat(histogram(angles), np.arange(0, 180, 10))
-    np.testing.assert_allclose(np.add.reduceat(reflected(181)[:, cone], np.arange(0, 180, 10)), drawn, atol=0.004)
+    np.testing.assert_allclose(
+        np.add.reduceat(reflection_ridges(181)[:, cone], np.arange(0, 180, 10)), drawn, atol=0.004
+    )
 
 
 @pytest.mark.parametrize("cones", [[15.0], [40.0], [90.0], [20.0, 70.0], [60.0, 110.0]])

@@ -30,7 +30,7 @@ from qkgcc.arrays.grids import STEP, Grid
 from qkgcc.arrays.maps import MIN_SEPARATION, NEAR_ANGLE, SILENT_SHARE, FrameMaps
 from qkgcc.core.types import Bools, Floats, Indices
 from qkgcc.dsp.peaks import vertex
-from qkgcc.tracks.ridges import ridges, sharpen
+from qkgcc.tracks.ridges import sharpen, talker_ridges
 
 CONTEXT = 2.0
 """Seconds before and after a block that are heard with it."""
@@ -128,7 +128,7 @@ class Context:
         """What frames say of sources in each cell, smeared by a few degrees, for nobody's line is quite straight; of
         microphones on a line, with all that is thrown back of each (`tracks.ridges`). Shape: (T, C) -> same"""
         if not self._wraps:
-            return np.asarray(sharpen(cells) @ ridges(self._cells))
+            return np.asarray(sharpen(cells) @ talker_ridges(self._cells))
         offsets = np.arange(-_BLUR_REACH, _BLUR_REACH + 1)
         smear = np.exp(-0.5 * (offsets * self.step / _BLUR) ** 2)
         padded = np.pad(cells, ((0, 0), (_BLUR_REACH, _BLUR_REACH)), mode="wrap")

@@ -103,7 +103,7 @@ class DirectionEstimator:
             are far away: ten times the size of the array is.
         frame, hop: seconds; by default hops are half a frame.
         block: seconds that one block's answer is about.
-        context: seconds before and after a block that are heard with it, see `directions.context`; 0: each block for
+        context: seconds before and after a block that are heard with it, see `arrays.context`; 0: each block for
             itself, as are those of more than `MAX_CONTEXT_BLOCK` seconds, of a sphere, and of classical methods.
         pairs: of microphones that count; by default all. What their baselines span is all that is known: one pair of a
             square is a line, three pairs of the same face of a tetrahedron are a plane.

@@ -1,12 +1,12 @@
-"""Where sources are, heard by microphones metres apart: from what every pair says, twice.
+"""Positions of sources, for microphones metres apart, in two steps.
 
-1. What the pairs say of their delays in the frames of a block (posteriors of a network; PHAT where a pair is wider
-   apart than the network knows) is added up (`heard`), and the place of a volume is searched for that all of them speak
-   for (`search`).
-2. Around that place each pair gives its own delay, and a robust least squares fit of all of them the position, what
-   each of them misses it by, and how far it is uncertain in which direction (`trilateration`).
+1. The posteriors of each pair over its delays (of a network; PHAT where a pair is wider apart than the network was
+   trained on) are added up over the frames of a block, and the place is searched for at which those of all pairs add up
+   to most (`search`).
+2. Around that place each pair has a delay of its own. A robust least squares fit of all delays gives the position, the
+   residual of each delay, and the uncertainty in each direction (`trilateration`).
 
-Then what that place explains is taken out of every pair's curve, and the next one is found in what is left.
+Then the peaks that this place explains are removed from every pair's curve, and the next source is found in the rest.
 """
 
 from __future__ import annotations

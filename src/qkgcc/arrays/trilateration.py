@@ -190,7 +190,7 @@ def position_from_fit(
     within: Floats | None = None,
     alone: bool = True,
 ) -> Position:
-    """A fit as it is answered, with a sentence where it tells less than a position.
+    """The position of a fit, with a remark where the delays tell less than a position.
 
     Args:
         confidence: of the place.
@@ -198,60 +198,74 @@ def position_from_fit(
         within: the place that was searched for, which is answered where the fit leaves the volume; None: it may.
         alone: no other place has taken delays of its own away, so that most of them should agree on it.
     """
-    outside = not ((fit.place >= volume[:, 0]) & (fit.place <= volume[:, 1])).all()
-    astray = not ((fit.place >= volume[:, 0] - 0.5) & (fit.place <= volume[:, 1] + 0.5)).all()
+    searched = fit.place
+    outside = not ((searched >= volume[:, 0]) & (searched <= volume[:, 1])).all()
+    far_outside = not ((searched >= volume[:, 0] - 0.5) & (searched <= volume[:, 1] + 0.5)).all()
     if within is not None and outside:
         fit = fit._replace(place=within)
     values, vectors = np.linalg.eigh(fit.covariance)
     radii = np.sqrt(np.maximum(values[::-1], 0))
     radii = np.where(radii > 1e4, np.inf, radii)
     axes = vectors[:, ::-1].T
-    middle = geometry.microphones.mean(axis=0)
-    out = fit.place - middle
-    distance = float(np.linalg.norm(out))
-    size = float(np.linalg.norm(geometry.microphones - middle, axis=1).max())
-    microphones = {one for pair, used in zip(pairs, fit.used, strict=True) if used for one in pair}
+    microphones = {microphone for pair, used in zip(pairs, fit.used, strict=True) if used for microphone in pair}
     needed = 4 if height is None else 3
-    solved, remark = True, None
-    missed = float(np.sqrt((fit.residuals[fit.used] ** 2).mean())) if fit.used.any() else np.inf
-    if stands_out is False:
-        solved = False
-        guess = ", ".join(f"{x:.1f}" for x in fit.place)
-        remark = f"hardly anything speaks for one place more than for others; ({guess}) is the likeliest"
-    elif stands_out is None and (missed > MAX_RESIDUAL or fit.used.mean() < MIN_USED_SHARE):
-        solved = False
-        remark = (
-            f"the pairs do not agree on one place: {int(fit.used.sum())} of {len(fit.used)} delays miss it by "
-            f"{100 * missed:.0f} cm, the others by more"
-        )
-    elif len(microphones) < needed:
-        solved = False
-        remark = f"only {len(microphones)} microphones agree on a place; {needed} are needed"
-    elif radii[0] > _MAX_RELATIVE_RADIUS * max(distance, size):
-        solved = False
-        if distance > 1.5 * size and abs(axes[0] @ out) > 0.8 * distance:
-            azimuth = float(np.degrees(np.arctan2(out[1], out[0])))
-            elevation = float(np.degrees(np.arcsin(out[2] / distance)))
-            remark = (
-                f"too far outside the microphones to tell how far: only the direction is known (azimuth {azimuth:.0f}, "
-                f"elevation {elevation:.0f} degrees from their middle)"
-            )
-        else:
-            way = ", ".join(f"{x:.2f}" for x in axes[0])
-            remark = f"the microphones do not tell where it is along ({way}) (front, left, up)"
-    elif astray:
-        solved = False
-        remark = "the delays point outside the volume that was searched: give a larger one"
-    elif geometry.dimensions == 2 and height is None:
-        normal = np.linalg.svd(geometry.microphones - middle)[2][2]
-        other = fit.place - 2 * (out @ normal) * normal
-        if np.linalg.norm(other - fit.place) > 2 * max(radii[2], 0.05):
-            way = ", ".join(f"{x:.2f}" for x in other)
-            remark = f"the microphones are in one plane: ({way}) behind it sounds the same"
+    doubt = _doubt_of_delays(fit, stands_out)
+    if doubt is None and len(microphones) < needed:
+        doubt = f"only {len(microphones)} microphones agree on a place; {needed} are needed"
+    doubt = doubt or _doubt_of_ellipse(fit, geometry, radii, axes)
+    if doubt is None and far_outside:
+        doubt = "the delays point outside the volume that was searched: give a larger one"
+    remark = doubt
+    if remark is None and geometry.dimensions == 2 and height is None:
+        remark = _mirror_remark(fit, geometry, radii)
     if remark is None and alone and fit.used.mean() < MIN_AGREEING_SHARE:
         remark = (
             f"only {int(fit.used.sum())} of {len(fit.used)} delays agree on it: are the microphones where they should "
             "be, and the channels in their order? (`qkgcc doctor --array` looks for that)"
         )
     residuals = fit.residuals / fit.speed_of_sound
-    return Position(fit.place, radii, axes, residuals, fit.used, confidence, solved, remark)
+    return Position(fit.place, radii, axes, residuals, fit.used, confidence, doubt is None, remark)
+
+
+def _doubt_of_delays(fit: Fit, stands_out: bool | None) -> str | None:
+    """Why the delays give no place; None: they do."""
+    residual = float(np.sqrt((fit.residuals[fit.used] ** 2).mean())) if fit.used.any() else np.inf
+    if stands_out is False:
+        guess = ", ".join(f"{x:.1f}" for x in fit.place)
+        return f"hardly anything speaks for one place more than for others; ({guess}) is the likeliest"
+    if stands_out is None and (residual > MAX_RESIDUAL or fit.used.mean() < MIN_USED_SHARE):
+        return (
+            f"the pairs do not agree on one place: {int(fit.used.sum())} of {len(fit.used)} delays miss it by "
+            f"{100 * residual:.0f} cm, the others by more"
+        )
+    return None
+
+
+def _doubt_of_ellipse(fit: Fit, geometry: Geometry, radii: Floats, axes: Floats) -> str | None:
+    """What is not known where the error ellipse is too long; None: it is short enough."""
+    middle = geometry.microphones.mean(axis=0)
+    out = fit.place - middle
+    distance = float(np.linalg.norm(out))
+    size = float(np.linalg.norm(geometry.microphones - middle, axis=1).max())
+    if not radii[0] > _MAX_RELATIVE_RADIUS * max(distance, size):
+        return None
+    if distance > 1.5 * size and abs(axes[0] @ out) > 0.8 * distance:
+        azimuth = float(np.degrees(np.arctan2(out[1], out[0])))
+        elevation = float(np.degrees(np.arcsin(out[2] / distance)))
+        return (
+            f"too far outside the microphones to tell how far: only the direction is known (azimuth {azimuth:.0f}, "
+            f"elevation {elevation:.0f} degrees from their middle)"
+        )
+    way = ", ".join(f"{x:.2f}" for x in axes[0])
+    return f"the microphones do not tell where it is along ({way}) (front, left, up)"
+
+
+def _mirror_remark(fit: Fit, geometry: Geometry, radii: Floats) -> str | None:
+    """The mirror image behind the plane of the microphones, where that is another place."""
+    middle = geometry.microphones.mean(axis=0)
+    normal = np.linalg.svd(geometry.microphones - middle)[2][2]
+    other = fit.place - 2 * ((fit.place - middle) @ normal) * normal
+    if not np.linalg.norm(other - fit.place) > 2 * max(radii[2], 0.05):
+        return None
+    way = ", ".join(f"{x:.2f}" for x in other)
+    return f"the microphones are in one plane: ({way}) behind it sounds the same"

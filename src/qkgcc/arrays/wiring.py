@@ -7,7 +7,7 @@ down, so S grows when its sign is turned. An order that is the array itself, tur
 and is not tried.
 
 Here microphones are near to each other, and sources far away (of a line, also near to it). Of microphones metres apart
-see `arrays.search`.
+see `search.find_exchange`.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class Ring:
         closed = abs(len(given) * step - 360) < step / 2
         finer = max(1, round(step))
         count = finer * len(given) - (0 if closed else finer - 1)
-        reflected = count * ridges.reflected(count).T if line else None
+        reflected = count * ridges.reflection_ridges(count).T if line else None
         return cls(given[0], across, step / finer, finer, count, closed, reflected)
 
     def spread(self, weights: Floats) -> Floats:

@@ -47,7 +47,7 @@ from qkgcc.tracks.motion import (
     speech_transition,
     tangent_towards,
 )
-from qkgcc.tracks.ridges import reflected
+from qkgcc.tracks.ridges import reflection_ridges
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Tracker:
         line: bool = False,
     ) -> None:
         self.grid = _checked_grid(grid)
-        self._reflected = len(self.grid) * reflected(len(self.grid)).T if check_flag("line", line) else None
+        self._reflected = len(self.grid) * reflection_ridges(len(self.grid)).T if check_flag("line", line) else None
         if most is not None:
             most = check_count("most", most)
         seconds_per_frame = check_number("seconds_per_frame", seconds_per_frame, 1e-4, 3600, "s")
