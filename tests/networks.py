@@ -32,16 +32,13 @@ OPTIONS = SteeredOptions(
 
 VARIANTS: dict[str, dict[str, object]] = {
     "plain": {},
-    "pooled": {"pool": 3, "projection": 5},
     "raw offsets": {"split": False, "radius": 3},
     "no neighbours": {"radius": 0},
     "no magnitude": {"magnitude": False},
     "half steps": {"step": 0.5},
     "wide": {"radius": 40, "dft": 600},
     "windows": {"window": 64, "dft": 64},
-    "surroundings": {"window": 64, "dft": 64, "blocks": 2, "block_channels": 6, "coarse": 4},
-    "surroundings, pooled": {"pool": 3, "projection": 5, "blocks": 1, "block_channels": 4, "coarse": 3},
-    "windows, pooled": {"window": 32, "dft": 64, "pool": 3, "projection": 5},
+    "surroundings": {"window": 64, "dft": 64, "blocks": 2, "block_channels": 6},
 }
 """Options that an export has to know."""
 

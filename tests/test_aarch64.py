@@ -131,7 +131,7 @@ def test_the_published_network_on_arm_is_exact(driver: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["plain", "pooled", "no neighbours", "no magnitude", "half steps", "wide", "windows", "surroundings"]
+    "name", ["plain", "no neighbours", "no magnitude", "half steps", "wide", "windows", "surroundings"]
 )
 def test_networks_of_every_shape_on_arm_are_exact(name: str, driver: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")

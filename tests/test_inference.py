@@ -112,7 +112,10 @@ def resaved(folder: Path, options: dict[str, Any] | None = None, **changed: np.n
         {"kernel": 5},
         {"kernel": 4},
         {"kernel": "5"},
-        {"pool": 0},
+        {"pool": 2},
+        {"projection": 5},
+        {"coarse": True},
+        {"coarse": 3},
         {"heads": 0},
         {"heads": 3},
         {"radius": 1},
@@ -246,4 +249,4 @@ class TestWhatRunsIt:
         with pytest.raises(InputError, match=f"cannot be run by compiled code: {message}"):
             SteeredModel.load(self.path, compiled=True)
         shown = " ".join(CliRunner().invoke(app, ["methods"]).stdout.split())
-        assert "Here general, general-medium and general-small are run by NumPy, slowly (the" in shown
+        assert "Here general, general-medium, general-small and qk-gcc are run by NumPy, slowly (the" in shown

@@ -46,22 +46,13 @@ def speech(frame: int, hop: int, scaling: str = "frame") -> np.ndarray:
 
 
 MORE = {
-    "surroundings, pooled": {"pool": 3, "projection": 5, "blocks": 1, "block_channels": 4},
-    "surroundings, windows pooled": {
-        "window": 32,
-        "dft": 64,
-        "pool": 3,
-        "blocks": 1,
-        "block_channels": 13,
-    },
+    "surroundings of short windows": {"window": 32, "dft": 64, "blocks": 1, "block_channels": 13},
     "surroundings of whole frames": {"blocks": 3, "block_channels": 7},
     "one kernel": {"kernel": 1, "delay_kernel": 1, "logit_kernel": 1},
 }
 
 
 NOT_COMPILED = {
-    "coarser surroundings": VARIANTS["surroundings, pooled"],
-    "finer surroundings, pooled": {"pool": 2, "blocks": 1, "block_channels": 7, "coarse": 2},
     "a longer kernel": {"kernel": 7},
 }
 

@@ -381,6 +381,6 @@ def test_steering_is_that_of_the_network() -> None:
     torch = pytest.importorskip("torch")
     from qkgcc.nets.steered import _grid_table
 
-    for dft, pool, center, step, count in ((512, 1, 0.0, 1.0, 41), (510, 3, 2.5, 0.5, 8)):
-        table = _grid_table(dft, pool, center, step, count, dtype=torch.float64, device=torch.device("cpu"))
-        assert_rounded(steering_matrix(dft, pool, center, step, count, 100), table / 10, 1)
+    for dft, center, step, count in ((512, 0.0, 1.0, 41), (510, 2.5, 0.5, 8)):
+        table = _grid_table(dft, center, step, count, dtype=torch.float64, device=torch.device("cpu"))
+        assert_rounded(steering_matrix(dft, center, step, count, 100), table / 10, 1)

@@ -37,7 +37,8 @@ from torch import Tensor, nn
 from qkgcc.core.errors import InputError
 from qkgcc.nets.qkgcc import FrontEnd, FrontEndOptions
 from qkgcc.network import windows
-from qkgcc.network.shape import BLOCK_KERNEL
+from qkgcc.network.card import current_options
+from qkgcc.network.shape import BLOCK_KERNEL, COARSE
 
 
 class Surroundings(nn.Module):
@@ -52,12 +53,11 @@ class Surroundings(nn.Module):
 
     Shape: (batch, channels, windows, rows), (rows,) or None -> (batch, channels, windows, rows)"""
 
-    def __init__(self, channels: int, inside: int, blocks: int, coarse: int, window_kernel: int) -> None:
+    def __init__(self, channels: int, inside: int, blocks: int, window_kernel: int) -> None:
         super().__init__()
         kernel = (window_kernel, BLOCK_KERNEL)
-        self.coarse = coarse
         self.down = nn.Sequential(
-            nn.Conv2d(channels, inside, (1, coarse), stride=(1, coarse)), nn.BatchNorm2d(inside), nn.GELU()
+            nn.Conv2d(channels, inside, (1, COARSE), stride=(1, COARSE)), nn.BatchNorm2d(inside), nn.GELU()
         )
         self.blocks = nn.ModuleList(Separable(inside, kernel) for _ in range(blocks))
         self.up = nn.Conv2d(inside, channels, 1)
@@ -65,14 +65,14 @@ class Surroundings(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """`x` is zero where the mask is; what is outside the mask counts as outside the band."""
         rows = x.shape[-1]
-        spare = -rows % self.coarse
+        spare = -rows % COARSE
         if mask is not None:  # a coarse row is usable where any of its rows is
-            mask = torch.unflatten(F.pad(mask, (0, spare)), -1, (-1, self.coarse)).amax(-1)
+            mask = torch.unflatten(F.pad(mask, (0, spare)), -1, (-1, COARSE)).amax(-1)
         y: Tensor = _masked(self.down(F.pad(x, (0, spare))), mask)
         for block in self.blocks:
             y = _masked(block(y), mask)
         y = self.up(y)
-        return y[..., None].expand(*y.shape, self.coarse).flatten(-2)[..., :rows]
+        return y[..., None].expand(*y.shape, COARSE).flatten(-2)[..., :rows]
 
 
 class Separable(nn.Module):
@@ -123,21 +123,17 @@ class SteeredOptions(FrontEndOptions):
     LEAST: ClassVar[Mapping[str, int]] = {
         **FrontEndOptions.LEAST,
         "window": 0,
-        "projection": 0,
         "positions": 1,
         "blocks": 0,
     }
 
     window: int = 0  # samples of the half-overlapping windows that a frame is cut into; 0: the frame is the window
     positions: int = 2049  # not a row for each bin: the DFT's length may change
-    pool: int = 1  # adjacent bins that the head sees as one, their mean: its cost falls by this factor
-    projection: int = 0  # channels that C is mixed down to before anything else; 0: C itself
     channels: int = 32  # c1, inside the gate
     blocks: int = 0  # of the coarse look at the surroundings; 0: there is none, and the gate looks around a bin itself
     block_channels: int = 96
-    coarse: int = 4  # (pooled) bins that the blocks see as one
     maps: int = 16  # P
-    kernel: int = 5  # of the gate along frequency, in (pooled) bins, odd
+    kernel: int = 5  # of the gate along frequency, in bins, odd
     window_kernel: int = 3  # of the gate along the windows, where there are several, odd
     delay_channels: int = 32  # c2, along the delays
     delay_kernel: int = 7  # of the first two convolutions along the delays, in steps, odd
@@ -193,40 +189,32 @@ def steering_table(frequencies: Tensor, delays: Tensor) -> Tensor:
 class Steering(nn.Module):
     """The sum over frequency, for evenly spaced delays, as one matrix product. It has no weights.
 
-    `pool` bins are one row of evidence, at their mean frequency and with their common weight.
-
-    Shape: (batch, maps, 2 * rows) -> (batch, maps, count)
+    Shape: (batch, maps, 2 * bins) -> (batch, maps, count)
     """
 
-    def __init__(self, dft: int, pool: int, step: float) -> None:
+    def __init__(self, dft: int, step: float) -> None:
         super().__init__()
-        self.dft, self.pool, self.step = dft, pool, step
+        self.dft, self.step = dft, step
 
     def forward(self, evidence: Tensor, center: float, count: int) -> Tensor:
         """Steered to `count` delays around `center`, in samples."""
         # A compiled network computes its table among its kernels; a CPU would take longer for it than for the product.
         table = _grid_table if torch.compiler.is_compiling() else _remembered_grid_table
-        grid = (self.dft, self.pool, center, self.step, count)
+        grid = (self.dft, center, self.step, count)
         return evidence @ table(*grid, dtype=evidence.dtype, device=evidence.device)
 
     def macs(self, output: Tensor) -> int:
         """Multiply-accumulates behind `output`, see `qkgcc.nets.cost`."""
-        return output.numel() * 2 * _rows(self.dft, self.pool)
-
-
-def _rows(dft: int, pool: int) -> int:
-    """Rows of evidence; the last may have fewer bins."""
-    return -(-(dft // 2 + 1) // pool)
+        return output.numel() * 2 * (self.dft // 2 + 1)
 
 
 def _grid_table(
-    dft: int, pool: int, center: float, step: float, count: int, *, dtype: torch.dtype, device: torch.device
+    dft: int, center: float, step: float, count: int, *, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
     # In float64, and from the middle outwards: the mirrored grid has the mirrored table to the bit.
-    rows, steps = (torch.arange(n, dtype=torch.float64, device=device) for n in (_rows(dft, pool), count))
-    frequencies = (pool * rows + (pool - 1) / 2) / dft
+    bins, steps = (torch.arange(n, dtype=torch.float64, device=device) for n in (dft // 2 + 1, count))
     delays = (steps - (count - 1) / 2) * step + center
-    return (pool * steering_table(frequencies, delays)).to(dtype)
+    return steering_table(bins / dft, delays).to(dtype)
 
 
 @lru_cache(maxsize=8)
@@ -243,21 +231,20 @@ class SteeredHead(nn.Module):
 
     def __init__(self, options: SteeredOptions) -> None:
         super().__init__()
-        self.windows, self.pool, self.maps, self.spare = options.windows, options.pool, options.maps, options.spare
+        self.windows, self.maps, self.spare = options.windows, options.maps, options.spare
         self.blocks = options.blocks
-        o, inputs = options, options.projection or options.features
-        # Neither this nor the evidence has a bias: what is zero, as masked bins are, stays zero.
-        self.project = nn.Conv2d(o.features, inputs, 1, bias=False) if o.projection else nn.Identity()
+        o = options
         kernel = (o.window_kernel if o.window else 1, o.kernel)
         self.local = nn.Sequential(
-            nn.Conv2d(inputs, o.channels, kernel, padding="same"), nn.BatchNorm2d(o.channels), nn.GELU()
+            nn.Conv2d(o.features, o.channels, kernel, padding="same"), nn.BatchNorm2d(o.channels), nn.GELU()
         )
         if o.blocks:
-            self.around = Surroundings(o.channels, o.block_channels, o.blocks, o.coarse, kernel[0])
+            self.around = Surroundings(o.channels, o.block_channels, o.blocks, kernel[0])
             self.mix = nn.Conv2d(o.channels, o.channels, 1)
         self.gate = nn.Conv2d(o.channels, o.maps, 1 if o.blocks else kernel, padding="same")
-        self.evidence = nn.Conv2d(inputs, 2 * o.maps, 1, bias=False)  # real and imaginary part of each map in turn
-        self.steering = Steering(o.dft, o.pool, o.step)
+        # It has no bias: what is zero, as masked bins are, stays zero.
+        self.evidence = nn.Conv2d(o.features, 2 * o.maps, 1, bias=False)  # real and imaginary part of each map in turn
+        self.steering = Steering(o.dft, o.step)
         self.delays = nn.Sequential(
             nn.BatchNorm1d(o.maps),
             nn.Conv1d(o.maps, o.delay_channels, o.delay_kernel),
@@ -270,11 +257,10 @@ class SteeredHead(nn.Module):
         )
 
     def weighted_evidence(self, features: Tensor, bins: Tensor | None) -> Tensor:
-        """E, real and imaginary. Shape: (batch * windows, features, bins) -> (batch, maps, 2, rows)"""
-        x = torch.unflatten(_mean_of_neighbours(features, self.pool), 0, (-1, self.windows)).transpose(1, 2)
-        x = self.project(x)  # (batch, channels, windows, rows)
+        """E, real and imaginary. Shape: (batch * windows, features, bins) -> (batch, maps, 2, bins)"""
+        x = torch.unflatten(features, 0, (-1, self.windows)).transpose(1, 2)  # (batch, features, windows, bins)
         local = self.local(x)
-        mask = None if bins is None else (_mean_of_neighbours(bins.to(local.dtype), self.pool) > 0).to(local.dtype)
+        mask = None if bins is None else bins.to(local.dtype)
         if mask is not None:
             local = local * mask
         if self.blocks:
@@ -307,13 +293,6 @@ class SteeredHead(nn.Module):
         return logits.squeeze(1)
 
 
-def _mean_of_neighbours(x: Tensor, pool: int) -> Tensor:
-    """Means of `pool` adjacent bins, as if zeros followed the last. Shape: (..., bins) -> (..., rows)"""
-    if pool == 1:
-        return x
-    return torch.unflatten(F.pad(x, (0, -x.shape[-1] % pool)), -1, (-1, pool)).mean(-1)
-
-
 class Steered(FrontEnd):
     """The network. `frames` are both channels divided by one number, as the card's `scaling` says.
 
@@ -337,7 +316,7 @@ class Steered(FrontEnd):
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """Build from the JSON object of a card; options left out keep their defaults."""
-        return cls(SteeredOptions.read(options))
+        return cls(SteeredOptions.read(current_options("steered", options)))
 
     @property
     def transforms(self) -> int:
@@ -396,7 +375,7 @@ class Steered(FrontEnd):
     def reliability(self, frames: Tensor, bins: Tensor | None = None) -> Tensor:
         """Size of each frequency's weighted evidence, each map as strongly as it is read: how much it counts.
 
-        Shape: (batch, 2, frame) -> (batch, rows)
+        Shape: (batch, 2, frame) -> (batch, bins)
         """
         with torch.no_grad():
             evidence = self.head.weighted_evidence(self.features(frames, bins), bins)

@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,7 +95,26 @@ class Card:
         return cls(**fields)
 
 
-_NUMBERS = ("kernel", "max_delay", "pool", "radius", "step", "window")
+FORMER_OPTIONS = {"pool": 1, "projection": 0, "coarse": 4}
+"""Options of steered networks that cards may still name, with the one value that is left of each."""
+
+
+def current_options(architecture: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A card's options without those that no network has any more; an `InputError` for other values of these.
+
+    >>> current_options("steered", {"width": 128, "pool": 1})
+    {'width': 128}
+    """
+    if architecture != "steered":
+        return dict(options)
+    for name, value in FORMER_OPTIONS.items():
+        given = options.get(name, value)
+        if isinstance(given, bool) or given != value:
+            raise InputError(f"the card's option {name} is {given!r:.60}; this version runs networks with {value} only")
+    return {name: value for name, value in options.items() if name not in FORMER_OPTIONS}
+
+
+_NUMBERS = ("kernel", "max_delay", "radius", "step", "window")
 """Options that say what a network can be asked, whatever runs it."""
 
 

@@ -1,8 +1,8 @@
 """From a network's weights to what is left to compute for a frame, in NumPy.
 
 The front end folds as `qkgcc.nets.folding` derives. Batch normalizations become part of the convolutions beside them,
-and so do the split of the correlation into symmetric and antisymmetric offsets and the projection, linear maps before
-linear maps. All in float64, rounded once.
+and so does the split of the correlation into symmetric and antisymmetric offsets, a linear map before linear maps. All
+in float64, rounded once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.types import Floats32
-from qkgcc.network.shape import BLOCK_KERNEL, Shape
+from qkgcc.network.shape import BLOCK_KERNEL, COARSE, Shape
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
@@ -118,7 +118,7 @@ def fold(shape: Shape, weights: Mapping[str, Array], dtype: type[np.floating[Any
     if shape.blocks:
         layers |= {
             "mix": (folded.mix, (s.channels, s.channels, 1, 1)),
-            "down": (folded.down, (inner, s.channels, 1, s.coarse)),
+            "down": (folded.down, (inner, s.channels, 1, COARSE)),
             "up": (folded.up, (s.channels, inner, 1, 1)),
         }
     for i, block in enumerate(folded.blocks):
@@ -241,8 +241,6 @@ def _banded(e: Array, g: Array, radius: int) -> Array:
 
 def _head(shape: Shape, w: Mapping[str, Array]) -> dict[str, Any]:
     raw = _from_raw_offsets(shape)
-    if shape.projection:
-        raw = w["head.project.weight"][:, :, 0, 0] @ raw
     weight, bias = _normed(w, "head.local.0", "head.local.1")
     parts: dict[str, Any] = {
         "local": _convolution(np.einsum("oiwk,ij->ojwk", weight, raw), bias),

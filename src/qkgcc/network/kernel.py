@@ -106,10 +106,9 @@ def fits(shape: Shape) -> bool:
     points = _PHASES + _TAPS[-1] - 1
     convolved = max(shape.features, shape.channels) * shape.local_kernel[0] * points
     along_delays = max(shape.maps, shape.delay_channels) * max(shape.delay_kernel, shape.logit_kernel)
-    widest = max(convolved, shape.block_channels, along_delays, 2 * (shape.rows + _PHASES))
+    widest = max(convolved, shape.block_channels, along_delays, 2 * (shape.bins + _PHASES))
     taps = shape.local_kernel[0] * BLOCK_KERNEL
-    whole = shape.local_kernel[1] <= _TAPS[-1] and (not shape.blocks or shape.coarse == _PHASES)
-    return whole and widest <= _MOST_POINTERS and taps <= _MOST_TAPS
+    return shape.local_kernel[1] <= _TAPS[-1] and widest <= _MOST_POINTERS and taps <= _MOST_TAPS
 
 
 def fits_published(shape: Shape, net: Published) -> bool:
@@ -167,7 +166,7 @@ class _Compiled:
 
     def _sizes(self) -> dict[str, int]:
         shape = self._shape
-        front = {name: getattr(shape, name) for name in ("bins", "numbers", "heads", "radius", "pool")}
+        front = {name: getattr(shape, name) for name in ("bins", "numbers", "heads", "radius")}
         return front | {"blocks": 0}
 
     def _packed(self, front: Any) -> dict[str, Any]:
@@ -248,15 +247,15 @@ class Kernel(_Compiled):
         pairs: npt.NDArray[np.int32],
         what: str = "logits",
     ) -> Floats32:
-        """`logits` of each pair of channels, or the `reliability` of each row.
+        """`logits` of each pair of channels, or the `reliability` of each bin.
 
-        Shape: (batch, windows, channels, bins), (bins,), (2 * rows, lags + 2 * spare), (pairs, 2)
-            -> (batch, pairs, lags) or (batch, pairs, rows)
+        Shape: (batch, windows, channels, bins), (bins,), (2 * bins, lags + 2 * spare), (pairs, 2)
+            -> (batch, pairs, lags) or (batch, pairs, bins)
         """
         batch, windows, channels = spectra.shape[:3]
         lags = steering.shape[1] - 2 * self._shape.spare
         network, memory, pointers = self._workplace(windows, channels, lags)
-        result = np.empty((batch, len(pairs), lags if what == "logits" else self._shape.rows), np.float32)
+        result = np.empty((batch, len(pairs), lags if what == "logits" else self._shape.bins), np.float32)
         if self._place.steering is not steering:  # the same table, frame after frame
             half = _upper_half(steering)
             self._place.steering, self._place.columns, self._place.padded = steering, half.shape[1], _with_slack(half)

@@ -236,7 +236,7 @@ def _turns(rows: Any, columns: Any, period: int) -> tuple[Any, Any]:
 
 def _table(shape: Shape, center: float, count: int) -> Any:
     """The steering matrix of `count` delays and the spare ones."""
-    return steering_matrix(shape.dft, shape.pool, center, shape.step, count + 2 * shape.spare, _terms(shape))
+    return steering_matrix(shape.dft, center, shape.step, count + 2 * shape.spare, _terms(shape))
 
 
 def _terms(shape: Shape) -> int:
@@ -250,10 +250,10 @@ def _steered(build: Graph, shape: Shape, known: str, rate: int) -> str:
     It is turned to the delay in their middle first. From there, one as far behind as another is before has the same
     cosines and the opposite sines: half of a table will do, and that knows nothing of the delays but their number.
 
-    Shape: (batch, maps, 2 rows), (L,) -> (batch, maps, L + 2 spare)
+    Shape: (batch, maps, 2 bins), (L,) -> (batch, maps, L + 2 spare)
     """
-    rows, step = shape.rows, shape.step
-    frequencies = (shape.pool * np.arange(rows) + (shape.pool - 1) / 2) / shape.dft
+    bins, step = shape.bins, shape.step
+    frequencies = np.arange(bins) / shape.dft
     count = build.add("Add", build.add("Shape", "delays"), [2 * shape.spare])
     before = build.add("Div", build.add("Sub", count, [1]), [2])
     behind = build.add("Sub", build.add("Sub", count, [1]), before)  # one more, of an even number
@@ -261,7 +261,7 @@ def _steered(build: Graph, shape: Shape, known: str, rate: int) -> str:
     uneven = build.add("Cast", build.add("Sub", behind, before), to=onnx.TensorProto.FLOAT)
     middle = build.add("Sub", build.add("Mul", ends, rate / 2), build.add("Mul", uneven, step / 2))
     cos, sin = _of_turns(build, build.add("Mul", frequencies, middle))
-    real, imag = build.part(known, 2, 0, rows), build.part(known, 2, rows, 2 * rows)
+    real, imag = build.part(known, 2, 0, bins), build.part(known, 2, bins, 2 * bins)
     turned = [
         build.add("Sub", build.add("Mul", real, cos), build.add("Mul", imag, sin)),
         build.add("Add", build.add("Mul", real, sin), build.add("Mul", imag, cos)),
@@ -270,7 +270,7 @@ def _steered(build: Graph, shape: Shape, known: str, rate: int) -> str:
     # runtime computes the tables when it loads the file.
     most = math.ceil((shape.window or shape.frame) / step) + shape.spare
     tables = _of_turns(build, build.add("Mul", frequencies, step * np.arange(most + 1)[:, None]))
-    size, until = shape.pool / math.sqrt(_terms(shape)), build.add("Add", behind, [1])
+    size, until = 1 / math.sqrt(_terms(shape)), build.add("Add", behind, [1])
     alike, opposite = (
         build.add("MatMul", part, build.order(build.add("Slice", build.add("Mul", table, size), [0], until, [0]), 1, 0))
         for part, table in zip(turned, tables, strict=True)

@@ -1,7 +1,7 @@
 """ONNX graphs: their nodes, the part that is the network, from spectra to logits, and the files that hold them.
 
     spectra   (batch, windows, 2, 2, bins)  real and imaginary parts of both channels' spectra, of each window
-    evidence  (batch, maps, 2 rows)         to be steered to each candidate delay, as `qkgcc.network.steering` does
+    evidence  (batch, maps, 2 bins)         to be steered to each candidate delay, as `qkgcc.network.steering` does
     ->  logits (batch, lags)
 
 Evidence is computed once; any number of grids of delays can be steered to from it. `qkgcc.network.onnx_export` writes
@@ -28,7 +28,7 @@ from qkgcc.core.errors import InputError
 from qkgcc.core.files import display_name, write_whole
 from qkgcc.network.card import DIGEST_KEY
 from qkgcc.network.folding import Convolution, Folded, Front, Published
-from qkgcc.network.shape import Shape
+from qkgcc.network.shape import COARSE, Shape
 
 OPSET = 20
 """The first that has GELU."""
@@ -111,8 +111,8 @@ def save(graph: onnx.GraphProto, metadata: Mapping[str, str], path: Path) -> Non
 
 
 def evidence(build: Graph, shape: Shape, net: Folded, spectra: str) -> str:
-    """What a steered network knows before it is asked for any delay. Shape: (batch, maps, 2 rows)"""
-    x = _pooled(build, _correlation(build, shape, net, spectra), shape)
+    """What a steered network knows before it is asked for any delay. Shape: (batch, maps, 2 bins)"""
+    x = _correlation(build, shape, net, spectra)
     local = build.add("Gelu", _convolved(build, x, net.local))
     if shape.blocks:
         assert net.mix is not None
@@ -120,9 +120,9 @@ def evidence(build: Graph, shape: Shape, net: Folded, spectra: str) -> str:
         local = build.add("Gelu", build.add("Add", own, _surroundings(build, shape, net, local)))
     gate = build.add("Unsqueeze", _softplus(build, _convolved(build, local, net.gate)), [2])
     found = build.add("Conv", x, net.evidence.weight)
-    found = build.reshape(found, 0, shape.maps, 2, -1, shape.rows)  # real and imaginary parts of each map
+    found = build.reshape(found, 0, shape.maps, 2, -1, shape.bins)  # real and imaginary parts of each map
     weighted = build.add("ReduceSum", build.add("Mul", found, gate), [3], keepdims=0)
-    return build.reshape(weighted, 0, shape.maps, 2 * shape.rows)
+    return build.reshape(weighted, 0, shape.maps, 2 * shape.bins)
 
 
 def steered(build: Graph, net: Folded, delays: str) -> str:
@@ -242,16 +242,15 @@ def _banded(build: Graph, left: str, right: str, bins: int, radius: int) -> str:
 def _surroundings(build: Graph, shape: Shape, net: Folded, x: str) -> str:
     assert net.down is not None
     assert net.up is not None
-    coarse, rows = shape.coarse, shape.rows
-    coarse_rows = -(-rows // coarse)
-    pads = [0, 0, 0, coarse_rows * coarse - rows]
-    y = build.add("Conv", x, net.down.weight, net.down.bias, strides=[1, coarse], pads=pads)
+    tiles = -(-shape.bins // COARSE)
+    pads = [0, 0, 0, tiles * COARSE - shape.bins]
+    y = build.add("Conv", x, net.down.weight, net.down.bias, strides=[1, COARSE], pads=pads)
     y = build.add("Gelu", y)
     for block in net.blocks:
         along = _convolved(build, y, block.along, group=len(block.along.weight))
         y = build.add("Add", y, build.add("Gelu", _convolved(build, along, block.across)))
     # A product with zeros and ones: the operators that repeat took six times as long.
-    repeat = np.repeat(np.eye(coarse_rows, dtype=np.float32), coarse, axis=1)[:, :rows]
+    repeat = np.repeat(np.eye(tiles, dtype=np.float32), COARSE, axis=1)[:, : shape.bins]
     return build.add("MatMul", _convolved(build, y, net.up), repeat)
 
 
@@ -259,14 +258,6 @@ def _softplus(build: Graph, x: str) -> str:
     """``log(1 + exp(x))`` as ``max(x, 0) + log(1 + exp(-|x|))``: the operator Softplus took six times as long."""
     small = build.add("Exp", build.add("Neg", build.add("Abs", x)))
     return build.add("Add", build.add("Relu", x), build.add("Log", build.add("Add", small, 1.0)))
-
-
-def _pooled(build: Graph, x: str, shape: Shape) -> str:
-    """Means of `pool` adjacent bins, as if zeros followed the last."""
-    if shape.pool == 1:
-        return x
-    padded = build.pad(x, 4, 0, shape.rows * shape.pool - shape.bins)
-    return build.add("ReduceMean", build.reshape(padded, 0, 0, -1, shape.rows, shape.pool), [4], keepdims=0)
 
 
 def _convolved(build: Graph, x: str, layer: Convolution, group: int = 1) -> str:

@@ -10,19 +10,18 @@ import scipy.special
 
 from qkgcc.core.types import Floats32
 from qkgcc.network.folding import Convolution, Folded, Front, Published
-from qkgcc.network.shape import Shape
+from qkgcc.network.shape import COARSE, Shape
 
 Array = npt.NDArray[Any]
 
 
 def evidence(shape: Shape, net: Folded, spectra: Array, usable: Floats32) -> Floats32:
     """Weighted, summed over the windows. Shape: (batch, windows, 2, bins), (bins,) -> (batch, maps, 2, rows)"""
-    x = _pooled(correlation(shape, net, spectra, usable), shape.pool).swapaxes(1, 2)
-    mask = usable if shape.pool == 1 else (_pooled(usable, shape.pool) > 0).astype(usable.dtype)
-    seen = gelu(_convolved(x, net.local)) * mask
+    x = correlation(shape, net, spectra, usable).swapaxes(1, 2)
+    seen = gelu(_convolved(x, net.local)) * usable
     if shape.blocks:
         assert net.mix is not None
-        seen = gelu(_convolved(seen, net.mix) + _surroundings(shape, net, seen, mask))
+        seen = gelu(_convolved(seen, net.mix) + _surroundings(net, seen, usable))
     gate = np.logaddexp(0, _convolved(seen, net.gate))
     weighted = _convolved(x, net.evidence).reshape(len(x), shape.maps, 2, *x.shape[2:]) * gate[:, :, None]
     total: Floats32 = weighted.sum(-2)
@@ -80,26 +79,18 @@ def _tokens(spectra: Array, magnitude: bool) -> Array:
     return np.stack([np.log1p(size), cosine, sine] if magnitude else [cosine, sine], axis=-2)
 
 
-def _surroundings(shape: Shape, net: Folded, x: Array, mask: Array) -> Array:
+def _surroundings(net: Folded, x: Array, mask: Array) -> Array:
     assert net.down is not None
     assert net.up is not None
-    coarse, rows = shape.coarse, x.shape[-1]
-    spare = -rows % coarse
-    mask = np.pad(mask, (0, spare)).reshape(-1, coarse).max(-1)
-    parts = np.pad(x, [(0, 0)] * 3 + [(0, spare)]).reshape(*x.shape[:3], -1, coarse)
+    bins = x.shape[-1]
+    spare = -bins % COARSE
+    mask = np.pad(mask, (0, spare)).reshape(-1, COARSE).max(-1)
+    parts = np.pad(x, [(0, 0)] * 3 + [(0, spare)]).reshape(*x.shape[:3], -1, COARSE)
     y = np.einsum("bcwrk,ock->bowr", parts, net.down.weight[:, :, 0], optimize=True)
     y = gelu(y + net.down.bias[:, None, None]) * mask
     for block in net.blocks:
         y = (y + gelu(_convolved(_depthwise(y, block.along), block.across))) * mask
-    return np.repeat(_convolved(y, net.up), coarse, axis=-1)[..., :rows]
-
-
-def _pooled(x: Array, pool: int) -> Array:
-    """Means of `pool` adjacent bins, as if zeros followed the last. Shape: (..., bins) -> (..., rows)"""
-    if pool == 1:
-        return x
-    padded = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % pool)])
-    return np.asarray(padded.reshape(*x.shape[:-1], -1, pool).mean(-1))
+    return np.repeat(_convolved(y, net.up), COARSE, axis=-1)[..., :bins]
 
 
 def _taps(x: Array, kernel: tuple[int, ...]) -> Array:

@@ -13,11 +13,13 @@ import numpy as np
 from qkgcc.core.errors import InputError
 from qkgcc.core.tables import excerpt
 from qkgcc.network import windows
-from qkgcc.network.card import LARGEST_NUMBER, Card
+from qkgcc.network.card import LARGEST_NUMBER, Card, current_options
 
+COARSE = 4
+"""Bins that the blocks of the surroundings see as one."""
 BLOCK_KERNEL = 5
 """Coarse rows that a block of the surroundings sees along frequency."""
-_LEAST = dict.fromkeys(("radius", "window", "projection", "blocks", "positions", "max_delay"), 0)
+_LEAST = dict.fromkeys(("radius", "window", "blocks", "positions", "max_delay"), 0)
 """Whole numbers that may be 0."""
 _MOST = {"radius": 256}
 """What would need gigabytes beyond it."""
@@ -36,12 +38,9 @@ class Shape:
     positions: int = 2049
     split: bool = True
     window: int = 0
-    pool: int = 1
-    projection: int = 0
     channels: int = 32
     blocks: int = 0
     block_channels: int = 96
-    coarse: int = 4
     maps: int = 16
     kernel: int = 5
     window_kernel: int = 3
@@ -68,12 +67,13 @@ class Shape:
     def of_card(cls, card: Card) -> Shape:
         """What the card tells the outside world must be what its options say."""
         names = {field.name for field in dataclasses.fields(cls)}
-        unknown = sorted(set(card.options) - names)
+        options = current_options(card.architecture, card.options)
+        unknown = sorted(set(options) - names)
         if card.architecture == "steered" and unknown:
             raise InputError(
                 f"the card has options that this qkgcc does not know ({excerpt(unknown)}): get a newer one"
             )
-        shape = cls(**{name: value for name, value in card.options.items() if name in names})
+        shape = cls(**{name: value for name, value in options.items() if name in names})
         even = np.allclose(np.diff(card.delays), shape.step)
         if (card.frame, card.dft) != (shape.frame, shape.dft) or not even:
             raise InputError("the network is not the one that its card describes; another version of qkgcc?")
@@ -87,11 +87,6 @@ class Shape:
     @property
     def bins(self) -> int:
         return self.dft // 2 + 1
-
-    @property
-    def rows(self) -> int:
-        """Of evidence: bins, or some of them taken as one."""
-        return -(-self.bins // self.pool)
 
     @property
     def features(self) -> int:

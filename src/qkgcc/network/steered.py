@@ -61,7 +61,7 @@ class SteeredModel(LightModel):
     def reliability(self, frames: Floats32, bins: Bools | None) -> Floats32:
         """Size of each frequency's weighted evidence, each map as strongly as it is read.
 
-        Shape: (batch, 2, n), (bins,) -> (batch, rows)
+        Shape: (batch, 2, n), (bins,) -> (batch, bins)
         """
         return self._of_pairs("reliability", frames, _BOTH, bins, 0.0, 1)[:, 0]
 
@@ -81,10 +81,10 @@ class SteeredModel(LightModel):
             raise InputError(f"frames of {frames.shape[-1]} samples are longer than the transform of {shape.dft}")
         usable = self._usable(bins)
         if not len(frames):
-            return np.empty((0, len(pairs), count if what == "logits" else shape.rows), self._dtype)
+            return np.empty((0, len(pairs), count if what == "logits" else shape.bins), self._dtype)
         terms = int(usable.sum()) * shape.windows(frames.shape[-1])
         columns = count + 2 * shape.spare
-        steering = steering_matrix(shape.dft, shape.pool, center, shape.step, columns, terms, self._dtype)
+        steering = steering_matrix(shape.dft, center, shape.step, columns, terms, self._dtype)
 
         def run(part: Floats32) -> Floats32:
             return self._run(what, self._spectra(part), usable, steering, pairs)

@@ -15,20 +15,20 @@ from qkgcc.core.types import Floats
 
 @lru_cache(maxsize=16)
 def steering_matrix(
-    dft: int, pool: int, center: float, step: float, count: int, terms: int, dtype: Any = np.float32
+    dft: int, center: float, step: float, count: int, terms: int, dtype: Any = np.float32
 ) -> npt.NDArray[Any]:
     """Its product with ``[Re E, Im E]`` is the steered sum, for `count` delays `step` samples apart around `center`.
 
-    `pool` bins are one row of evidence, at their mean frequency. A sum of noise grows with the root of the number of
+    A sum of noise grows with the root of the number of
     its `terms`, usable bins of all windows: divided by it, noise has one size whatever the band.
 
-    Shape: (2 * rows, count)
+    Shape: (2 * bins, count)
     """
     bins = dft // 2 + 1
-    frequencies = (pool * np.arange(-(-bins // pool)) + (pool - 1) / 2) / dft
+    frequencies = np.arange(bins) / dft
     delays = (np.arange(count) - (count - 1) / 2) * step + center  # outwards from the middle: mirrors to the bit
     angle = 2 * np.pi * frequencies[:, None] * delays
-    exact = pool * np.concatenate([np.cos(angle), -np.sin(angle)]) / np.sqrt(max(1, terms))
+    exact = np.concatenate([np.cos(angle), -np.sin(angle)]) / np.sqrt(max(1, terms))
     matrix: npt.NDArray[Any] = exact.astype(dtype)
     matrix.flags.writeable = False  # it is shared by all that ask for it
     return matrix

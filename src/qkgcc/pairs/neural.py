@@ -64,7 +64,7 @@ class Model(Protocol):
         """Shape: (batch, 2, n), (bins,), (L,) -> (batch, L)"""
 
     def reliability(self, frames: Floats32, bins: Bools | None) -> Floats32:
-        """How much each frequency counts. Shape: (batch, 2, n), (bins,) -> (batch, rows)"""
+        """How much each frequency counts. Shape: (batch, 2, n), (bins,) -> (batch, bins)"""
 
 
 class TorchModel:
@@ -359,7 +359,7 @@ class Network:
         return (logits - largest - np.log(np.exp(logits - largest).sum(axis=-1, keepdims=True)),)
 
     def reliability(self, frames: Samples) -> Floats:
-        """How much each frequency counted. Shape: (batch, 2, n) -> (batch, rows)
+        """How much each frequency counted. Shape: (batch, 2, n) -> (batch, bins)
 
         The size of its evidence, times how much that varies over the possible delays: what is the same for all of them,
         as nearly everything is at low frequencies, decides nothing. Nor do the ends of the band, where match and gate
@@ -369,17 +369,15 @@ class Network:
             return np.empty((0, len(self.frequencies)))
         angle = 2 * np.pi * self.frequencies[:, None] * self.lags / self.sample_rate
         varies: Floats = np.sqrt(np.maximum(0.0, 1 - np.abs(np.exp(1j * angle).mean(axis=-1)) ** 2))
-        radius, pool, kernel = (int(self.card.options.get(key, 1)) for key in ("radius", "pool", "kernel"))
-        ends = max(1, radius // pool + 2 * (kernel // 2))
+        radius, kernel = (int(self.card.options.get(key, 1)) for key in ("radius", "kernel"))
+        ends = max(1, radius + 2 * (kernel // 2))
         varies[:ends] = varies[-ends:] = 0
         return np.asarray(self.model.reliability(self._scaled(frames), self.bins) * varies)
 
     @property
     def frequencies(self) -> Floats:
-        """(rows,) Hz: of a bin, or the middle of those that the network takes as one."""
-        pool = int(self.card.options.get("pool", 1))
-        rows = np.arange(-(-(self.card.dft // 2 + 1) // pool))
-        return np.asarray((pool * rows + (pool - 1) / 2) * self.sample_rate / self.card.dft)
+        """(bins,) Hz"""
+        return np.asarray(np.arange(self.card.dft // 2 + 1) * self.sample_rate / self.card.dft)
 
     def _scaled(self, frames: Samples) -> Floats32:
         """The size of a spectrum goes with the root of the frame's length: as if it were the trained one.

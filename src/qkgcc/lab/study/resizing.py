@@ -55,7 +55,6 @@ def resize_gate(
     _copy_values(model, new)
     with torch.no_grad():
         x = torch.unflatten(model.features(frames, None), 0, (-1, old.windows)).transpose(1, 2)
-        x = model.head.project(x)  # (frames, channels, windows, rows)
         unexplained = _fit_outputs(_first_layer(new), x, _first_layer(model)(x))
         if options.channels > old.channels:
             norm: Any = new.head.local[1]
