@@ -69,6 +69,22 @@ def test_the_table_shows_the_delay_and_the_summary(folder: Path) -> None:
     assert run.stderr == ""
 
 
+def test_every_output_says_which_side_is_positive(folder: Path) -> None:
+    pair = ("estimate", folder / "pair.wav", "--spacing", 0.2, "-m", "phat")
+    assert "(right, if channel 0 is the left microphone)" in " ".join(qkgcc(*pair).stdout.split())
+    assert json.loads(qkgcc(*pair, "--format", "json").stdout)["positive_side"] == "right"
+    rows = list(csv.DictReader(io.StringIO(qkgcc(*pair, "--format", "csv").stdout)))
+    assert {(row["positive_side"], float(row["angle"]) > 0) for row in rows} == {("right", True)}
+    line = ("locate", folder / "pair.wav", "--array", "linear:2:0.2", "-m", "phat")
+    assert "positive is left" in " ".join(qkgcc(*line).stdout.split())
+    assert json.loads(qkgcc(*line, "--format", "json").stdout)["positive_side"] == "left"
+    rows = list(csv.DictReader(io.StringIO(qkgcc(*line, "--format", "csv").stdout)))
+    # The same sign for a pair and its array, whose channel 0 is at the right end.
+    assert {(row["positive_side"], float(row["azimuth"]) > 0) for row in rows} == {("left", True)}
+    rows = list(csv.DictReader(io.StringIO(qkgcc(*line, "--channels", "1,0", "--format", "csv").stdout)))
+    assert {float(row["azimuth"]) > 0 for row in rows} == {False}
+
+
 def test_json_is_one_object_a_line(folder: Path) -> None:
     run = qkgcc("estimate", folder / "pair.wav", folder / "four.wav", "--format", "json", "--method", "scot")
     records = [json.loads(line) for line in run.stdout.splitlines()]

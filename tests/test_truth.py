@@ -43,7 +43,7 @@ def test_recordings_are_found_by_path_or_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "has the columns none; expected file and delay_samples"),
+        ("", "truth.csv is empty; expected columns file and delay_samples"),
         ("file,delay\na,1\n", "has the columns file, delay; expected"),
         ("file,delay_samples\n", "has no rows"),
         ("file,delay_samples\na,x\n", "line 2: delay_samples is 'x'; expected a number"),

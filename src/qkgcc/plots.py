@@ -92,7 +92,9 @@ def plot_delays(
     best = estimate.summary
     if np.isfinite(best.delay_samples):
         side.axhline(best.delay_samples, color="#b5179e", linewidth=1)
-    main.set_ylabel(f"delay in samples\n(positive: channel {estimate.channels[0]} later)")
+    first = estimate.channels[0]
+    positive = "" if estimate.angle is None else f":\nright, if channel {first} is the left microphone"
+    main.set_ylabel(f"delay in samples\n(positive: channel {first} later{positive})")
     main.legend(loc="upper right", framealpha=0.9)
     pair = f"channels {estimate.channels[0]} and {estimate.channels[1]}"
     main.set_title(as_text(f"{Path(estimate.source).name}, {pair}: {estimate.method}"), loc="left")
@@ -255,7 +257,11 @@ def plot_directions(estimate: "DirectionEstimate", path: str | Path | None = Non
     else:
         span = (float(estimate.times[0]), float(estimate.times[-1])) if len(estimate.times) else (0.0, 1.0)
         _plot_tracks(over_time, around, estimate, span)
-    what = "degrees from the line of the microphones" if line else "azimuth in degrees (positive: left)"
+    what = (
+        "degrees from the line of the microphones (0: the end of the last)"
+        if line
+        else "azimuth in degrees (positive: left)"
+    )
     over_time.set(xlabel="time in s", ylabel=what, ylim=(low, high))
     over_time.set_yticks(range(low, high + 1, 30 if line else 45))
     title = f"{Path(estimate.source).name}, {estimate.array}: {Path(estimate.method).stem}"

@@ -116,7 +116,7 @@ class Direction:
         """As they stand in CSV."""
         also = self.also[0] if self.also else (None, None)
         numbers = (self.azimuth, self.elevation, self.cone, self.distance, self.confidence, self.share, *also)
-        return [rank, *(cell(number, 3) for number in numbers)]
+        return [rank, *(cell(number, 3) for number in numbers), POSITIVE_SIDE]
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class DirectionEstimate(_Estimate):
     HEAD: ClassVar[tuple[str, ...]] = ("source", "method", "array", "sample_rate", "grid", "kind", "cannot_tell")
     COLUMNS: ClassVar[tuple[str, ...]] = (
         *("rank", "azimuth", "elevation", "cone", "distance", "confidence", "share"),
-        *("also_azimuth", "also_elevation"),
+        *("also_azimuth", "also_elevation", "positive_side"),
     )
 
     source: str
@@ -186,7 +186,7 @@ class DirectionEstimate(_Estimate):
 
     def to_json(self, path: str | Path | None = None, *, frames: bool = True) -> str:
         """One JSON object on one line, also written to `path` if given. `frames=False` leaves out the frames."""
-        record: dict[str, Any] = {}
+        record: dict[str, Any] = {"positive_side": POSITIVE_SIDE}
         if frames:
             record["times"] = json_numbers(self.times, 6)
             for name in ("azimuth", "elevation", "cone", "distance", "confidence"):
@@ -348,6 +348,10 @@ def elevation_text(direction: Direction) -> str:
     return f"{direction.elevation:.1f}° (or azimuth {azimuth:.1f}°, elevation {elevation:.1f}°)"
 
 
+POSITIVE_SIDE = "left"
+"""Of azimuths, in CSV and JSON."""
+
+
 def blocks_csv(estimates: Sequence[_Estimate], *, header: bool = True) -> str:
     """Blocks of estimates of one kind, under one header. A block of silence is a line without a source."""
     columns = estimates[0].COLUMNS
@@ -371,9 +375,13 @@ def tracks_csv(estimates: Sequence[DirectionEstimate], *, header: bool = True) -
         for estimate in estimates:
             for row in rows((moment for track in estimate.tracks or () for moment in track), estimate.angles_of):
                 shown = row | {"active": int(bool(row["active"]))}
-                yield [estimate.source, *("" if shown[name] is None else shown[name] for name in COLUMNS)]
+                yield [
+                    estimate.source,
+                    *("" if shown[name] is None else shown[name] for name in COLUMNS),
+                    POSITIVE_SIDE,
+                ]
 
-    return csv_text(("source", *COLUMNS), cells(), header=header)
+    return csv_text(("source", *COLUMNS, "positive_side"), cells(), header=header)
 
 
 def _track_record(track: Trajectory, angles: Callable[[Floats], Angles]) -> dict[str, Any]:

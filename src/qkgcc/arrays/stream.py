@@ -20,6 +20,7 @@ from qkgcc.arrays.directions import DirectionEstimator, update_tracks
 from qkgcc.arrays.evidence import ArrayFrames
 from qkgcc.arrays.grids import unit_vectors
 from qkgcc.arrays.maps import FrameMaps
+from qkgcc.arrays.result import POSITIVE_SIDE
 from qkgcc.core.checks import check_flag, check_name, short_repr
 from qkgcc.core.errors import InputError
 from qkgcc.core.tables import cell, csv_text, json_numbers, json_text
@@ -158,7 +159,18 @@ class DirectionStream:
             self._weight = self._fading * self._weight + weight
 
 
-CSV_COLUMNS = ("source", "time", "azimuth", "elevation", "cone", "confidence", "level", "track", "also_azimuth")
+CSV_COLUMNS = (
+    "source",
+    "time",
+    "azimuth",
+    "elevation",
+    "cone",
+    "confidence",
+    "level",
+    "track",
+    "also_azimuth",
+    "positive_side",
+)
 
 
 def frames_csv(frames: DirectionFrames, *, header: bool = True) -> str:
@@ -171,12 +183,12 @@ def frames_csv(frames: DirectionFrames, *, header: bool = True) -> str:
                 values = (frames.azimuth, frames.elevation, frames.cone)
                 angles = [cell(None if value is None else value[number], 3) for value in values]
                 also = cell(frames.also_azimuth(number), 3)
-                yield [*begin, *angles, f"{frames.confidence[number]:.4f}", level, "", also]
+                yield [*begin, *angles, f"{frames.confidence[number]:.4f}", level, "", also, POSITIVE_SIDE]
                 continue
             for track in active_tracks(frames, number):
                 angles = [cell(value, 3) for value in frames.angles_of(track)]
                 confidence = f"{frames.trust[number] * track.speaking:.4f}"
-                yield [*begin, *angles[:3], confidence, level, track.id, angles[3]]
+                yield [*begin, *angles[:3], confidence, level, track.id, angles[3], POSITIVE_SIDE]
 
     return csv_text(CSV_COLUMNS, rows(), header=header)
 
@@ -188,7 +200,8 @@ def active_tracks(frames: DirectionFrames, number: int) -> list[Track]:
 
 def frames_json(frames: DirectionFrames, *, now: bool = True) -> str:
     """One JSON object on one line. `now=False` leaves out what is said of the grid's cells."""
-    record: dict[str, Any] = {"source": frames.source, "times": json_numbers(frames.times, 6)}
+    record: dict[str, Any] = {"source": frames.source, "positive_side": POSITIVE_SIDE}
+    record["times"] = json_numbers(frames.times, 6)
     for name in ("azimuth", "elevation", "cone", "confidence"):
         values = getattr(frames, name)
         record[name] = json_numbers(values, 4)

@@ -20,10 +20,11 @@ def export(
         typer.Argument(help="A network such as general or qk-gcc, or a checkpoint of QK-GCC, published or steered."),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="The ONNX file (default: NAME.onnx here, or beside the checkpoint).")
+        Path | None, typer.Option(help="Output file (default: NAME.onnx here, or beside the checkpoint).")
     ] = None,
     max_delay: Annotated[
-        float | None, typer.Option(help="Seconds: fix the delays, from minus to plus this; no input `delays`.")
+        float | None,
+        typer.Option(help="Fix the delays, from minus to plus this many seconds: the file has no input `delays` then."),
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:

@@ -177,7 +177,7 @@ def _array_options(
     options: dict[str, Any], lookahead: float | None, track: bool, sources: str | None
 ) -> dict[str, Any]:
     """The arguments of `DirectionEstimator`."""
-    shared = ("method", "frame", "hop", "threads", "speed_of_sound")
+    shared = ("method", "band", "frame", "hop", "threads", "speed_of_sound")
     given = [name for name, value in options.items() if name not in shared and value not in (None, False)]
     given = [name for name in given if (name, options[name]) != ("max_sources", 1)]
     if given or lookahead is not None:

@@ -127,7 +127,7 @@ def delay_picture(answer: DelayEstimate) -> Picture:
     delay, seconds = float(answer.delay_samples[-1]), float(answer.delay_seconds[-1])
     headline = f"{answer.times[-1]:8.2f} s   silence"
     if not math.isnan(delay):
-        angle = "" if answer.angle is None else f"   angle {number(float(answer.angle[-1]), 1)}°"
+        angle = "" if answer.angle is None else f"   angle {number(float(answer.angle[-1]), 1)}° (positive: right)"
         headline = (
             f"{answer.times[-1]:8.2f} s   delay {number(delay, 2)} samples = {number(seconds * 1e6, 0)} µs{angle}   "
             f"confidence {bar(float(answer.confidence[-1]))}"

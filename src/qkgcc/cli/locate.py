@@ -13,6 +13,7 @@ from qkgcc.cli.options import (
     ADVANCED,
     Array,
     ArrayChannels,
+    Band,
     End,
     FilesOrFolders,
     Overwrite,
@@ -84,6 +85,7 @@ def locate(
     distance: Annotated[
         str | None, typer.Option(help="Distance of near sources in metres, or several to try: 0.3,0.5,1.")
     ] = None,
+    band: Band = None,
     block: Annotated[float, typer.Option(help="Block length in seconds: one answer each.")] = 1.0,
     context: Annotated[
         float | None,
@@ -143,6 +145,7 @@ def locate(
     pictures.check()
     common: dict[str, Any] = {
         "hop": hop,
+        "band": band,
         "block": block,
         "threads": threads,
         "speed_of_sound": sound_speed(speed_of_sound, temperature),

@@ -53,7 +53,8 @@ class DelayEstimate:
     """(T,) in samples of `sample_rate`, the input's own rate."""
     delay_seconds: Floats
     angle: Floats | None
-    """(T,) degrees from broadside, positive towards the second microphone; None when the spacing is not known."""
+    """(T,) degrees from broadside, positive towards the second microphone (to the right, if the first channel is the
+    left microphone); None when the spacing is not known."""
     confidence: Floats
     """(T,) probability that the error is at most 62.5 microseconds; 0 without an estimate."""
     calibrated: bool
@@ -88,6 +89,7 @@ class DelayEstimate:
             "sample_rate": self.sample_rate,
             "kind": self.kind,
             "calibrated": self.calibrated,
+            "positive_side": None if self.angle is None else POSITIVE_SIDE,
             "summary": {name: none_if_nan(value) for name, value in asdict(self.summary).items()},
         }
         yield json_text(head)[:-1]
@@ -151,6 +153,9 @@ class Explanation:
         return plot_explanation(self, path)
 
 
+POSITIVE_SIDE = "right"
+"""Of a pair's angles, if the first channel is the left microphone: they are positive towards the second."""
+
 CSV_COLUMNS = (
     "source",
     "channel_1",
@@ -160,6 +165,7 @@ CSV_COLUMNS = (
     "delay_seconds",
     "angle",
     "confidence",
+    "positive_side",
 )
 
 
@@ -194,6 +200,7 @@ def write_delays_csv(out: IO[str], estimate: DelayEstimate, *, header: bool = Tr
             cell(seconds, 9),
             cell(angle, 3),
             f"{confidence:.4f}",
+            "" if estimate.angle is None else POSITIVE_SIDE,
             *(cell(value, 4) for value in sources),
         ]
         for time, samples, seconds, angle, confidence, *sources in frames

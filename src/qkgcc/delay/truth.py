@@ -48,9 +48,10 @@ class Truth:
         _, columns = next(rows, (0, []))
         wanted = [name for name in ("delay_samples", "delay_seconds") if name in columns]
         if "file" not in columns or len(wanted) != 1:
+            found = f"has the columns {excerpt(columns)}" if columns else "is empty"
             raise InputError(
-                f"{path} has the columns {excerpt(columns) or 'none'}; expected file and delay_samples or "
-                "delay_seconds, and start and end, or time, where a recording has several"
+                f"{path} {found}; expected columns file and delay_samples (or delay_seconds), and start and end, or "
+                "time, where a recording has several delays"
             )
         parts: dict[str, list[_Part]] = {}
         for line, cells in rows:

@@ -49,7 +49,7 @@ def read(path: Path) -> tuple[Card, dict[str, npt.NDArray[Any]]]:
         )
     # A file without a checksum was written by an older version, or by another tool.
     if metadata.get(DIGEST_KEY, "") not in ("", digest(arrays, metadata[KEY])):
-        raise InputError(f"{path} is damaged: its checksum is another, get the file again")
+        raise InputError(f"{path} is damaged: checksum mismatch, download it again")
     try:
         return Card.from_json(metadata[KEY]), arrays
     except InputError as error:

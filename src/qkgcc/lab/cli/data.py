@@ -30,12 +30,12 @@ Data = Annotated[Path | None, typer.Option(help="Folder of the corpora (default:
 @app.command()
 def download(
     set_name: SetName,
-    out: Annotated[Path, typer.Option(help="Folder of the corpora; made when it is not there.")],
+    out: Annotated[Path, typer.Option(help="Folder for the corpora; created if missing.")],
 ) -> None:
     """Download a corpus from openslr.org, check it and unpack it.
 
     test-clean and dev-clean are LibriSpeech (0.35 GB each); music and noise are both MUSAN (11 GB). A download that was
-    interrupted goes on where it stopped.
+    interrupted continues where it stopped.
 
     Examples:
 
@@ -68,13 +68,13 @@ def bank(
     out: Annotated[Path, typer.Option(help="Name of the bank: FILE.audio and FILE.json are written.")],
     seconds: Annotated[
         float | None,
-        typer.Option(help="What is kept of an utterance (when not given: 3 s of speech, all of music and noise)."),
+        typer.Option(help="Seconds kept of an utterance (default: 3 s of speech, all of music and noise)."),
     ] = None,
     whole_split: Annotated[
-        str, typer.Option(help="The split that is kept whole and lossless: train, validation, test or none.")
+        str, typer.Option(help="Split to keep whole and lossless: train, validation, test or none.")
     ] = "test",
     data: Data = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Threads (when not given: one per core).")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Threads (default: one per core).")] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Pack a set into a bank: silence removed, encoded, in one file with an index.
@@ -130,10 +130,12 @@ def benchmark(
     name: Annotated[str, typer.Argument(help="paper-test, paper-music, paper-noise, general-test or array-test.")],
     bank: Annotated[
         list[Path],
-        typer.Option(help="The bank it is made of: test-clean, music or noise; general-test takes all three."),
+        typer.Option(help="Bank to render from: test-clean, music or noise; general-test needs all three."),
     ],
-    engine: Annotated[str | None, typer.Option(help="cpu or gpu; by default what the machine has.")] = None,
-    cache: Annotated[Path | None, typer.Option(help="Where the frames go (default: the user's cache folder).")] = None,
+    engine: Annotated[str | None, typer.Option(help="cpu or gpu (default: the fastest that this machine has).")] = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder for the frames (default: the user's cache folder).")
+    ] = None,
 ) -> None:
     """Render a frozen benchmark into the cache and check it against its fingerprints.
 

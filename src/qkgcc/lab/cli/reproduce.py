@@ -37,7 +37,7 @@ class Item(StrEnum):
 def reproduce(
     item: Annotated[list[Item], typer.Argument(help="What to reproduce.", show_choices=True)],
     from_checkpoints: Annotated[
-        bool, typer.Option("--from-checkpoints", help="Evaluate the kept checkpoints anew, train nothing.")
+        bool, typer.Option("--from-checkpoints", help="Evaluate the kept checkpoints again instead of training.")
     ] = False,
     bank: Annotated[
         list[Path] | None, typer.Option(help="Banks: test-clean (training, paper-test), noise, music (table2).")
@@ -45,7 +45,7 @@ def reproduce(
     method: Annotated[list[str] | None, typer.Option(help="Only these rows, such as qkgcc or qkgcc-b16.")] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Only these seeds.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
-    engine: Annotated[str | None, typer.Option(help="That rendered the benchmark: cpu or gpu.")] = None,
+    engine: Annotated[str | None, typer.Option(help="Engine that rendered the benchmark: cpu or gpu.")] = None,
     results: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results"),
     checkpoints: Annotated[Path, typer.Option(help="Folder of the kept checkpoints.")] = Path("checkpoints"),
     runs: Annotated[Path, typer.Option(help="Folder of the trainings.")] = Path("runs"),
@@ -56,11 +56,11 @@ def reproduce(
     scenes: Annotated[int, typer.Option(min=1, max=40, help="Scenes of each kind (arrays, tracks).")] = 40,
     cache: Annotated[Path | None, typer.Option(help="Where benchmarks are (default: the user's cache folder).")] = None,
     stop_after: Annotated[
-        float | None, typer.Option(min=1, help="Seconds after which to save and stop; the same command goes on.")
+        float | None, typer.Option(min=1, help="Save and stop after this many seconds; the same command continues.")
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Reproduce tables and figures of the paper. Rows that are there are kept, so a table grows row by row.
+    """Reproduce tables and figures of the paper. Existing rows are kept, so a table grows row by row.
 
     Examples:
 

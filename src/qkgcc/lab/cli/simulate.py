@@ -43,14 +43,14 @@ def simulate(
     seconds: Annotated[
         float,
         typer.Option(
-            min=0.1, max=60, help="Length of each recording: at most what the banks keep of an utterance (speech: 3 s)."
+            min=0.1, max=60, help="Length of each recording, up to what the banks keep of an utterance (speech: 3 s)."
         ),
     ] = 2.0,
     bank: Annotated[
         list[Path] | None, typer.Option(help="Banks of the sources (`qkgcc data bank`); may be given several times.")
     ] = None,
     engine: Annotated[
-        Engine | None, typer.Option(help="What renders the rooms; by default what the machine has.")
+        Engine | None, typer.Option(help="Engine that renders the rooms (default: the fastest that this machine has).")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the recordings and truth.csv.")] = None,
     show: Annotated[

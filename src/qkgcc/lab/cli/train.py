@@ -14,7 +14,8 @@ from qkgcc.core.interrupts import INTERRUPTED, stop_requests
 
 def train(
     config: Annotated[
-        str | None, typer.Argument(help="Name of a training, or the path of a TOML file; none lists the names.")
+        str | None,
+        typer.Argument(help="Name of a training, or the path of a TOML file; omit to list all training names."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/NAME-SEED).")] = None,
     bank: Annotated[
@@ -22,15 +23,15 @@ def train(
         typer.Option(help="Bank of utterances with train and validation speakers; the general law takes several."),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of weights, order and swaps.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Random seed (weights, data order, channel swaps).")] = None,
     change: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting, such as epochs=5 or options.radius=4.")
     ] = None,
     stop_after: Annotated[
-        float | None, typer.Option(min=1, help="Seconds after which to save and stop; the same command goes on.")
+        float | None, typer.Option(min=1, help="Save and stop after this many seconds; the same command continues.")
     ] = None,
 ) -> None:
-    """Train a network. A run that was cut off goes on where it stopped when it is started again.
+    """Train a network. An interrupted run continues when the same command is started again.
 
     Several GPUs: `torchrun --nproc-per-node 4 -m qkgcc train ...`.
 

@@ -91,7 +91,7 @@ class Config:
         if self.pairs < self.batch:
             raise InputError(f"{self.pairs} pairs do not fill one batch of {self.batch}: lower the setting batch")
         if not self.learning_rate > 0 or self.weight_decay < 0 or self.target_width < 0:
-            raise InputError("the setting learning_rate is to be positive, weight_decay and target_width at least 0")
+            raise InputError("learning_rate must be positive, weight_decay and target_width at least 0")
         for name in ("teacher_weight", "plain"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"the setting {name} is {getattr(self, name)}; expected 0 to 1")
