@@ -373,7 +373,7 @@ def test_the_command_line_says_warnings_and_explains(path: Path, tmp_path: Path)
     picture = tmp_path / "weights.svg"
     result = runner.invoke(app, ["explain", str(tmp_path / "a.wav"), "-m", str(path), "--plot", str(picture)])
     assert result.exit_code == 0
-    assert re.search(r"a quarter of all weight lies below \d+ Hz, half below \d+, three below \d+", result.stdout)
+    assert re.search(r"25 % of the weight is below \d+ Hz, 50 % below \d+ Hz, 75 % below \d+ Hz", result.stdout)
     assert picture.read_text().startswith("<?xml")
 
 
