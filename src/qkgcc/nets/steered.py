@@ -36,9 +36,9 @@ from torch import Tensor, nn
 
 from qkgcc.core.errors import InputError
 from qkgcc.nets.qkgcc import FrontEnd, FrontEndOptions
-from qkgcc.network import windows
 from qkgcc.network.card import current_options
 from qkgcc.network.shape import BLOCK_KERNEL, COARSE
+from qkgcc.network.steering import count_windows
 
 
 class Surroundings(nn.Module):
@@ -159,7 +159,7 @@ class SteeredOptions(FrontEndOptions):
     @property
     def windows(self) -> int:
         """Windows of a frame."""
-        return windows.count(self.frame, self.window) if self.window else 1
+        return count_windows(self.frame, self.window) if self.window else 1
 
     @property
     def spare(self) -> int:

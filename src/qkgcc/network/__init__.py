@@ -5,8 +5,8 @@ shape        what a card's options say of the network
 folding      weights -> the tables and convolutions that are left once all that depends on weights only is computed
 reference    those in NumPy: the definition, and what runs where no kernel was compiled
 kernel       the same in C (`steered.c`), some ten times as fast
-base         what both kinds of networks have: their file, their shape, what runs them
-batches      frames of a batch shared between threads
+steering     windows of a frame before the network, and what steers its evidence to delays behind
+base         what both kinds of networks have: their file, their shape, what runs them, batches shared by threads
 steered      a steered network as the estimator asks it: frames and candidate delays in, logits out
 published    the published one, likewise
 onnx_export  either of them as one ONNX file, for programs in other languages; onnx_graph has its nodes

@@ -34,13 +34,12 @@ import onnx
 from qkgcc.core.errors import InputError
 from qkgcc.core.types import DEAD, SILENCE
 from qkgcc.dsp import rumble
-from qkgcc.network import windows
 from qkgcc.network.card import KEY, Card
 from qkgcc.network.files import Arrays
 from qkgcc.network.folding import fold, fold_published
 from qkgcc.network.onnx_graph import Graph, evidence, published, save, steered, value
 from qkgcc.network.shape import Shape
-from qkgcc.network.steering import check_delays, steering_matrix
+from qkgcc.network.steering import check_delays, steering_matrix, taper
 
 ARCHITECTURES = ("steered", "qkgcc")
 """Those that are exported."""
@@ -181,7 +180,7 @@ def _square(build: Graph, x: str) -> str:
 
 
 def _windows(build: Graph, frames: str, shape: Shape) -> str:
-    """Half-overlapping, tapered, as `network.windows.cut`. Shape: (batch, 2, frame) -> (batch, windows, 2, window)"""
+    """As `steering.cut_windows`. Shape: (batch, 2, frame) -> (batch, windows, 2, window)"""
     window = shape.window
     if not window:
         return build.add("Unsqueeze", frames, [1])
@@ -189,7 +188,7 @@ def _windows(build: Graph, frames: str, shape: Shape) -> str:
     padded = build.pad(frames, 3, 0, (count + 1) * hop - shape.frame)
     halves = build.order(build.reshape(padded, 0, 2, count + 1, hop), 0, 2, 1, 3)
     both = build.add("Concat", build.part(halves, 1, 0, count), build.part(halves, 1, 1, count + 1), axis=3)
-    return build.add("Mul", both, windows.taper(window))
+    return build.add("Mul", both, taper(window))
 
 
 def transform(build: Graph, x: str, length: int, dft: int, output: str | None = None) -> str:

@@ -12,8 +12,8 @@ import numpy as np
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.tables import excerpt
-from qkgcc.network import windows
 from qkgcc.network.card import LARGEST_NUMBER, Card, current_options
+from qkgcc.network.steering import count_windows
 
 COARSE = 4
 """Bins that the blocks of the surroundings see as one."""
@@ -108,4 +108,4 @@ class Shape:
 
     def windows(self, frame: int) -> int:
         """Of a frame of so many samples."""
-        return windows.count(frame, self.window) if self.window else 1
+        return count_windows(frame, self.window) if self.window else 1

@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.types import Bools, Floats, Floats32
-from qkgcc.network import kernel, windows
+from qkgcc.network import kernel
 from qkgcc.network import reference as plain
 from qkgcc.network.base import LightModel, Weights
 from qkgcc.network.folding import fold
-from qkgcc.network.steering import check_delays, steering_matrix
+from qkgcc.network.steering import check_delays, cut_windows, steering_matrix
 
 _BOTH = np.array([[0, 1]], np.int32)
 
@@ -94,7 +94,7 @@ class SteeredModel(LightModel):
     def _spectra(self, frames: Floats32) -> npt.NDArray[np.complex64]:
         """Shape: (batch, channels, n) -> (batch, windows, channels, bins)"""
         given = frames.astype(self._dtype, copy=False)
-        cut = windows.cut(given, self._shape.window) if self._shape.window else given[:, :, None]
+        cut = cut_windows(given, self._shape.window) if self._shape.window else given[:, :, None]
         return self._transformed(cut.swapaxes(1, 2))
 
     def _run(

@@ -1,7 +1,9 @@
-"""What steers evidence to candidate delays, as a matrix for one product. NumPy only: an exported network asks for it.
+"""What NumPy does before and behind a network: short windows of a frame, and what steers evidence to delays.
 
-r[tau] = sum_k Re(E[k] exp(j 2 pi f_k tau)) / sqrt(terms)
+r[tau] = sum_k Re(E[k] exp(j 2 pi f_k tau)) / sqrt(terms)      a matrix, for one product
 """
+
+from __future__ import annotations
 
 from functools import lru_cache
 from typing import Any
@@ -11,6 +13,35 @@ import numpy.typing as npt
 
 from qkgcc.core.errors import InputError
 from qkgcc.core.types import Floats
+
+
+def count_windows(frame: int, window: int) -> int:
+    """How many windows of an even number of samples cover a frame; zeros follow its end where they do not fit.
+
+    >>> count_windows(2048, 512), count_windows(2000, 512), count_windows(100, 512)
+    (7, 7, 1)
+    """
+    return max(1, -(-frame // (window // 2)) - 1)
+
+
+@lru_cache(maxsize=8)
+def taper(window: int, dtype: Any = np.float32) -> npt.NDArray[Any]:
+    """Hann's, periodic: half-overlapping ones sum to 1."""
+    shape: npt.NDArray[Any] = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)).astype(dtype)
+    shape.flags.writeable = False  # it is shared by all that ask for it
+    return shape
+
+
+def cut_windows(frames: npt.NDArray[Any], window: int) -> npt.NDArray[Any]:
+    """Short windows of a frame: half-overlapping, tapered. Shape: (..., frame) -> (..., windows, window)"""
+    hop, windows = window // 2, count_windows(frames.shape[-1], window)
+    if spare := (windows + 1) * hop - frames.shape[-1]:
+        frames = np.concatenate([frames, np.zeros((*frames.shape[:-1], spare), frames.dtype)], axis=-1)
+    halves, shape = np.reshape(frames, (*frames.shape[:-1], windows + 1, hop)), taper(window, frames.dtype)
+    cut = np.empty((*frames.shape[:-1], windows, window), frames.dtype)
+    np.multiply(halves[..., :-1, :], shape[:hop], out=cut[..., :hop])
+    np.multiply(halves[..., 1:, :], shape[hop:], out=cut[..., hop:])
+    return cut
 
 
 @lru_cache(maxsize=16)
