@@ -29,7 +29,7 @@ from qkgcc.core.types import Bools, Floats
 from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.frozen.array_set import ACTIVE, SCALE, record_scene
 from qkgcc.lab.rooms.degradations import Degradations
-from qkgcc.lab.scenes.array_scenes import BLOCKS, DISTRIBUTED, KINDS, ArrayScene, Kind, array_scene, spoken
+from qkgcc.lab.scenes.array_scenes import BLOCKS, DISTRIBUTED, KINDS, ArrayScene, Kind, array_scene, spoken_shares
 from qkgcc.lab.scenes.scenes import Scene, Source
 from qkgcc.network.registry import ARRAY_DEFAULT
 
@@ -75,7 +75,7 @@ def rooms(bank_path: Path, count: int) -> Iterator[Room]:
             if drawn.kind.moving:
                 continue
             drawn = moved_to_walls(drawn, np.random.default_rng([SEED, repeat, number]))
-        speaks = np.stack([spoken(source.signal, utterances) for source in drawn.scene.sources])
+        speaks = np.stack([spoken_shares(source.signal, utterances) for source in drawn.scene.sources])
         places = np.broadcast_to(drawn.truth, (len(speaks), BLOCKS, 3))
         samples = record_scene(drawn, bank, jobs=1) / SCALE
         yield Room(drawn.kind, where, drawn.scene.room, drawn.geometry, samples, places, speaks >= ACTIVE)

@@ -38,7 +38,7 @@ from qkgcc.lab.scenes.array_scenes import (
     ArrayScene,
     array_scene,
     directions,
-    turned_by,
+    yaw_rotation,
 )
 from qkgcc.lab.study import arrays, framesets
 
@@ -82,7 +82,7 @@ def _with_array(drawn: ArrayScene, name: str) -> ArrayScene:
     if name == DISTRIBUTED:
         return drawn
     geometry = array(name)
-    microphones = drawn.centre + geometry.microphones @ turned_by(drawn.yaw).T
+    microphones = drawn.centre + geometry.microphones @ yaw_rotation(drawn.yaw).T
     return dataclasses.replace(
         drawn, geometry=geometry, scene=dataclasses.replace(drawn.scene, microphones=microphones)
     )

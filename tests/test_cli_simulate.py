@@ -29,7 +29,7 @@ from qkgcc.lab.rooms.shoebox import energy_decay, measured_t60
 from qkgcc.lab.scenes import paper
 from qkgcc.lab.scenes.engines import responses
 from qkgcc.lab.scenes.paper_frames import Sources, paper_frames
-from qkgcc.lab.scenes.recordings import Recordings, encoded
+from qkgcc.lab.scenes.recordings import Recordings, encode_flac
 from qkgcc.lab.scenes.render import Rendered, delay_at, render
 from qkgcc.lab.scenes.scenes import Scene, Source
 from qkgcc.lab.scenes.signals import lookup
@@ -176,7 +176,7 @@ def test_a_disk_that_is_full_leaves_no_half_of_a_recording(tmp_path: Path) -> No
 
 def test_what_is_too_loud_for_its_file_is_halved_until_it_fits() -> None:
     audio = np.array([[0.5, -2.9], [0.1, 0.2]], dtype=np.float32)
-    data, scale = encoded(audio, 16000, 1.0)
+    data, scale = encode_flac(audio, 16000, 1.0)
     assert scale == 0.25
     np.testing.assert_allclose(soundfile.read(io.BytesIO(data))[0].T / scale, audio, atol=2e-4)
 

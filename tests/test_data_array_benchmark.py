@@ -23,7 +23,7 @@ from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.frozen import benchmark
 from qkgcc.lab.frozen.array_set import EACH, SCENES, ArrayBenchmark
 from qkgcc.lab.frozen.benchmark import scene_digest
-from qkgcc.lab.scenes.array_scenes import BLOCKS, KINDS, directions, spoken
+from qkgcc.lab.scenes.array_scenes import BLOCKS, KINDS, directions, spoken_shares
 from qkgcc.lab.study import arrays, results
 from qkgcc.lab.study.array_report import difference_lines, errors_on_part, part_lines, parts, respeaker_lines
 from rounding import ROUNDED_SAMPLES
@@ -54,7 +54,9 @@ def test_the_scenes_are_drawn_as_they_were() -> None:
         np.testing.assert_allclose(truth.places, drawn.truth, atol=1e-4)
         np.testing.assert_allclose(truth.geometry.microphones, drawn.geometry.microphones, atol=1e-4)
         for source, active in zip(drawn.scene.sources, truth.active, strict=True):
-            np.testing.assert_array_equal(np.round(spoken(source.signal, BENCHMARK.utterances), 2) >= 0.5, active)
+            np.testing.assert_array_equal(
+                np.round(spoken_shares(source.signal, BENCHMARK.utterances), 2) >= 0.5, active
+            )
 
 
 def test_a_scene_that_is_drawn_differently_is_an_error() -> None:

@@ -16,10 +16,10 @@ from qkgcc.lab.scenes.array_scenes import (
     SAMPLE_RATE,
     SECONDS,
     array_scene,
-    chained,
     directions,
+    join_utterances,
     parts_of_chain,
-    spoken,
+    spoken_shares,
 )
 from qkgcc.lab.scenes.render import render
 
@@ -86,9 +86,9 @@ def test_the_truth_is_where_a_talker_is_seen_from_the_array() -> None:
 def test_a_talker_speaks_when_the_chain_says() -> None:
     chain = "8000:5-0-0000+60000:5-0-0001"
     assert parts_of_chain(chain) == [(8000, "5-0-0000"), (60000, "5-0-0001")]
-    np.testing.assert_allclose(spoken(chain, UTTERANCES)[:4], [0.5, 1, 6000 / 16000, 4000 / 16000])
-    signal = chained(chain, lambda id: np.ones(UTTERANCES[id]))
-    np.testing.assert_allclose((signal != 0).reshape(BLOCKS, -1).mean(axis=1), spoken(chain, UTTERANCES))
+    np.testing.assert_allclose(spoken_shares(chain, UTTERANCES)[:4], [0.5, 1, 6000 / 16000, 4000 / 16000])
+    signal = join_utterances(chain, lambda id: np.ones(UTTERANCES[id]))
+    np.testing.assert_allclose((signal != 0).reshape(BLOCKS, -1).mean(axis=1), spoken_shares(chain, UTTERANCES))
     for source in array_scene(1, 16, UTTERANCES).scene.sources:
         starts = parts_of_chain(source.signal)
         assert len({id.split("-")[0] for _, id in starts}) == 1
@@ -134,4 +134,4 @@ def test_places_and_speech_are_known_at_any_time() -> None:
         first = parts_of_chain(source.signal)[0][0] / SAMPLE_RATE
         begun = times[heard.argmax()]
         assert 0 <= begun - first < 0.032 + 4 / SPEED_OF_SOUND  # it has to arrive, too
-        assert heard.mean() == pytest.approx(spoken(source.signal, UTTERANCES).mean(), abs=0.02)
+        assert heard.mean() == pytest.approx(spoken_shares(source.signal, UTTERANCES).mean(), abs=0.02)

@@ -19,7 +19,7 @@ from qkgcc.lab.rooms import noise
 from qkgcc.lab.scenes import bulk_rooms, general_frames
 from qkgcc.lab.scenes.bulk_rooms import SAMPLE_RATE, SAMPLES, GeneralSources, Rooms
 from qkgcc.lab.scenes.general import GENERAL, Scenes, general_scenes
-from qkgcc.lab.scenes.render import _cut, delay_at, render
+from qkgcc.lab.scenes.render import _cut_signal, delay_at, render
 from qkgcc.lab.scenes.signals import Catalog
 from test_data_corpora import make_librispeech
 
@@ -142,9 +142,9 @@ def test_a_scene_gives_the_same_frames_whatever_stands_beside_it(
     assert done == [6]
     alone = general_frames.general_frames(general_scenes(8, [4], Catalog(), law=law), sources)
     monkeypatch.setitem(general_frames._CHUNK, "cpu", 4)
-    monkeypatch.setattr(bulk_rooms, "_BLOCK", 3)
-    monkeypatch.setitem(bulk_rooms._FILLED, "cpu", 3)  # blocks of one shape, as on a GPU
-    monkeypatch.setitem(bulk_rooms._WALKING, "cpu", 4)
+    monkeypatch.setattr(bulk_rooms, "_BLOCK_POINTS", 3)
+    monkeypatch.setitem(bulk_rooms._BLOCK_MULTIPLE, "cpu", 3)  # blocks of one shape, as on a GPU
+    monkeypatch.setitem(bulk_rooms._WALKING_MULTIPLE, "cpu", 4)
     apart = general_frames.general_frames(drawn, sources)
     scale = together.frames.square().mean(dim=(1, 2), keepdim=True).sqrt()
     assert ((together.frames - apart.frames).abs() / scale).max() < 1e-3
@@ -260,7 +260,7 @@ def test_recorded_signals_begin_where_a_scene_begins_them(tmp_path_factory: pyte
     for i in range(4):
         scene = drawn.scene(i)
         np.testing.assert_array_equal(held.signal(scene.sources[0].signal), bank.audio(bank.index(drawn.signal[i, 0])))
-        expected = _cut(held.signal(scene.sources[0].signal), scene.sources[0], SAMPLES)
+        expected = _cut_signal(held.signal(scene.sources[0].signal), scene.sources[0], SAMPLES)
         np.testing.assert_array_equal(parts[i, : len(expected)].numpy(), expected)
         assert int(sounding[i]) == len(expected)
         assert not parts[i, len(expected) :].any()
@@ -314,7 +314,7 @@ walks = (scenes.first != scenes.last).any(axis=-1)[:, 0]
 print(*walks, *(scenes.t60 > 0))
 expected = general_frames(scenes, sources).frames
 engines._batch_on_cpu = engines._batch_on_gpu
-bulk_rooms._FILLED["cpu"] = 4
+bulk_rooms._BLOCK_MULTIPLE["cpu"] = 4
 found = general_frames(scenes, sources).frames
 print(float(((found - expected).norm(dim=(1, 2)) / expected.norm(dim=(1, 2))).max()))
 """

@@ -11,7 +11,7 @@ from qkgcc.core.errors import InputError
 from qkgcc.dsp.gcc import gcc, lag_range
 from qkgcc.lab.rooms.degradations import Degradations
 from qkgcc.lab.scenes.general import GENERAL, STEP, general_scenes
-from qkgcc.lab.scenes.render import EARLY, LATE_STEP, _along, _thinned, delay_at, render
+from qkgcc.lab.scenes.render import EARLY, LATE_STEP, _hear_path, _thin_path, delay_at, render
 from qkgcc.lab.scenes.scenes import Scene, Source
 from qkgcc.lab.scenes.signals import Catalog, lookup
 
@@ -297,7 +297,7 @@ def test_reverberation_that_is_not_alike_keeps_its_power_between_two_points() ->
     signal = rng.standard_normal(RATE)
     level = {}
     for alike in (False, True):
-        heard = _along(walked, signal, responses, scene(walked), alike=alike)
+        heard = _hear_path(walked, signal, responses, scene(walked), alike=alike)
         power = (heard.reshape(2, 20, -1) ** 2).mean(axis=(0, 2))  # of every 50 ms
         level[alike] = 10 * np.log10(power[4:6].mean() / power[[9, 10]].mean())  # half-way, and at the second point
     assert level[False] == pytest.approx(0, abs=0.8)
@@ -306,12 +306,12 @@ def test_reverberation_that_is_not_alike_keeps_its_power_between_two_points() ->
 
 def test_paths_are_thinned_at_their_own_pace() -> None:
     even = walk("white-1", speed=0.5, step=0.02)  # 51 points
-    few = _thinned(even)
+    few = _thin_path(even)
     assert len(few.path) == 11
     np.testing.assert_allclose(np.diff(few.path[:, 1]), 0.1, atol=1e-9)
     paused = Source("x", np.array([[1.0, 1, 1], [1.0, 1, 1], [1.1, 1, 1]]), np.array([0.0, 1.0, 1.1]))
-    np.testing.assert_array_equal(_thinned(paused).times, paused.times)
-    assert len(_thinned(Source("x", np.array([1.0, 1, 1]))).path) == 1
+    np.testing.assert_array_equal(_thin_path(paused).times, paused.times)
+    assert len(_thin_path(Source("x", np.array([1.0, 1, 1]))).path) == 1
 
 
 # Scenes of the general distribution

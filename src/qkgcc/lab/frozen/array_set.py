@@ -131,7 +131,7 @@ def record_scene(
     signals = lookup([bank], SECONDS)
     heard = render(
         drawn.scene,
-        lambda chain: array_scenes.chained(chain, signals),
+        lambda chain: array_scenes.join_utterances(chain, signals),
         SECONDS,
         engine=engine,
         jobs=jobs,
@@ -176,7 +176,7 @@ def _described(drawn: ArrayScene, utterances: dict[str, int]) -> dict[str, Any]:
             {
                 "says": source.signal,
                 "level": to_digits(source.level),
-                "speaks": to_digits(array_scenes.spoken(source.signal, utterances), 2),
+                "speaks": to_digits(array_scenes.spoken_shares(source.signal, utterances), 2),
                 "places": to_digits(places if source.moving else places[:1]),
             }
         )

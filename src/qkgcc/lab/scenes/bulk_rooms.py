@@ -46,16 +46,16 @@ SAMPLES = round(SECONDS * SAMPLE_RATE)
 """Of a recording of a scene."""
 POOL = 2048
 """Synthetic signals of each kind: 70 s of one core to make, 0.8 GB."""
-LONGEST = 30.0
+LONGEST_SIGNAL = 30.0
 """Seconds that are held of a recorded signal; banks for training keep 3 to 10."""
 REFLECTION_STEP = 0.2
 """Metres, at most, between the points of a path at which reflections are computed."""
 
-_ROUNDS = 4  # of e = t - d(e) / c: each leaves v / c of the error, and nobody walks faster than 1 m/s
-_BLOCK = 512  # points, of two responses each: a few GB
-_FILLED = {"cuda": 128, "cpu": 1}  # blocks are filled up to a multiple of these
-_WALKING = {"cuda": 64, "cpu": 1}  # and sources that walk to a multiple of these
-_STEP = 4096  # samples: responses come in few lengths, for the same reason
+_TRAVEL_TIME_ROUNDS = 4  # of e = t - d(e) / c: each leaves v / c of the error, and nobody walks faster than 1 m/s
+_BLOCK_POINTS = 512  # points, of two responses each: a few GB
+_BLOCK_MULTIPLE = {"cuda": 128, "cpu": 1}  # blocks are filled up to a multiple of these
+_WALKING_MULTIPLE = {"cuda": 64, "cpu": 1}  # and sources that walk to a multiple of these
+_LENGTH_STEP = 4096  # samples: responses come in few lengths, for the same reason
 
 Integers = npt.NDArray[np.int64]
 
@@ -97,7 +97,7 @@ class GeneralSources:
         """
         banks = list(banks)
         catalog = Catalog.from_banks(banks, split)
-        most = round(LONGEST * SAMPLE_RATE)
+        most = round(LONGEST_SIGNAL * SAMPLE_RATE)
         recorded = [(bank, number) for bank in banks for number in bank.select(split=split).tolist()]
         first = SPLITS.index(split) * pool
         made = [f"{kind}:{first + number}" for kind in SYNTHESES for number in range(pool)]
@@ -166,7 +166,7 @@ def delays_at(first: Floats, last: Floats, microphones: Floats, times: Tensor) -
     way = _Way(first, last, microphones, times.device)
     now = times.to(torch.float64)[:, None]
     made = now
-    for _ in range(_ROUNDS):
+    for _ in range(_TRAVEL_TIME_ROUNDS):
         paths = way.length(made.clamp(0, SECONDS))
         made = now - paths.mean(dim=1, keepdim=True) / SPEED_OF_SOUND
     paths = way.length(made.clamp(0, SECONDS))
@@ -187,7 +187,7 @@ def direct_sound(signals: Tensor, first: Floats, last: Floats, microphones: Floa
     way = _Way(first, last, microphones, signals.device)
     now = torch.arange(samples, dtype=torch.float64, device=signals.device) / SAMPLE_RATE
     made = now
-    for _ in range(_ROUNDS):
+    for _ in range(_TRAVEL_TIME_ROUNDS):
         made = now - way.length(made) / SPEED_OF_SOUND
     time = made * (OVERSAMPLING * SAMPLE_RATE)
     cell = time.floor().long()
@@ -266,14 +266,16 @@ def hear_sources(signals: Tensor, first: Floats, last: Floats, rooms: Rooms) -> 
     """
     device = signals.device
     result = torch.zeros(len(signals), 2, signals.shape[-1], device=device)
-    for points in _blocks(first, last, _FILLED[device.type]):
+    for points in _point_blocks(first, last, _BLOCK_MULTIPLE[device.type]):
         source = torch.as_tensor(points.source, device=device)
         result.index_add_(
-            0, source, convolve_pairs(signals[source] * _hats(points, signals), responses(points, rooms, device))
+            0,
+            source,
+            convolve_pairs(signals[source] * _point_weights(points, signals), responses(points, rooms, device)),
         )
     walks = np.flatnonzero((first != last).any(axis=-1))
     if len(walks):
-        rows = np.pad(walks, (0, -len(walks) % _WALKING[device.type]), mode="edge")
+        rows = np.pad(walks, (0, -len(walks) % _WALKING_MULTIPLE[device.type]), mode="edge")
         where = torch.as_tensor(rows, device=device)
         direct = direct_sound(signals[where], first[rows], last[rows], rooms.microphones[rows])
         result[where[: len(walks)]] += direct[: len(walks)]
@@ -283,12 +285,13 @@ def hear_sources(signals: Tensor, first: Floats, last: Floats, rooms: Rooms) -> 
 def responses(points: _Points, rooms: Rooms, device: torch.device) -> Tensor:
     """Responses at points, those of paths without the direct sound. Shape: N points -> (N, 2, samples)"""
     here = rooms.take(points.source)
-    samples = min(-(-int(here.reach.max()) // _STEP) * _STEP, SAMPLES)
+    samples = min(-(-int(here.reach.max()) // _LENGTH_STEP) * _LENGTH_STEP, SAMPLES)
     here = here._replace(order=np.where(points.silent, 0, here.order))
     result = _room_responses(here, points.place, samples, device)
     walks = points.count > 1
     if walks.any():
-        short = min(_STEP, samples)  # the direct sound arrives early, and the high-pass has ceased to ring by then
+        # The direct sound arrives early, and the high-pass has ceased to ring by then.
+        short = min(_LENGTH_STEP, samples)
         direct = _room_responses(here._replace(order=np.zeros_like(here.order)), points.place, short, device)
         result[..., :short] -= direct * torch.as_tensor(walks, device=device)[:, None, None]
     reach = torch.as_tensor(here.reach, device=device)  # each one's own, not the block's: no scene depends on others
@@ -317,13 +320,13 @@ def diffuse_pairs(drawn: Tensor, spacing: Tensor) -> Tensor:
     return torch.stack([drawn[:, 0], torch.fft.irfft(mixed, n=samples)], dim=1)
 
 
-def _blocks(first: Floats, last: Floats, fill: int) -> Iterator[_Points]:
+def _point_blocks(first: Floats, last: Floats, fill: int) -> Iterator[_Points]:
     """The points of all paths, a block at a time."""
     counts = count_path_points(first, last)
     source = np.repeat(np.arange(len(counts)), counts)
     number = np.arange(len(source)) - np.repeat(np.cumsum(counts) - counts, counts)
-    for begin in range(0, len(source), _BLOCK):
-        block = np.arange(begin, min(begin + _BLOCK, len(source)))
+    for begin in range(0, len(source), _BLOCK_POINTS):
+        block = np.arange(begin, min(begin + _BLOCK_POINTS, len(source)))
         silent = np.arange(len(block) + -len(block) % fill) >= len(block)
         block = np.pad(block, (0, int(silent.sum())), mode="edge")
         whose, count = source[block], counts[source[block]]
@@ -332,7 +335,7 @@ def _blocks(first: Floats, last: Floats, fill: int) -> Iterator[_Points]:
         yield _Points(whose, place, number[block], count, silent)
 
 
-def _hats(points: _Points, signals: Tensor) -> Tensor:
+def _point_weights(points: _Points, signals: Tensor) -> Tensor:
     """How loud each point sounds at each time: linearly up from the point before it and down to the next.
 
     Shape: N points, (S, n) -> (N, n)

@@ -26,7 +26,7 @@ from qkgcc.lab.rooms.degradations import TILT_CENTRE, Degradations
 from qkgcc.lab.rooms.draws import normal, stream, uniform
 from qkgcc.lab.rooms.shoebox import sabine_many
 from qkgcc.lab.scenes.scenes import MAX_MICROPHONES, MAX_SOURCES, Scene, Source
-from qkgcc.lab.scenes.signals import NUMBERS, Catalog
+from qkgcc.lab.scenes.signals import SYNTHETIC_NUMBERS, Catalog
 
 SOURCE_KINDS = ("speech", "music", "noise", "clicks", "tones")
 SECONDS = 2.0
@@ -51,7 +51,8 @@ Draw = Callable[..., Floats]
 """From the name of a stream and, where not all, the rows to the numbers of its columns. Shape: (rows, columns)"""
 
 
-def _row(value: float | tuple[float, ...], meaning: str) -> Any:
+def entry(value: float | tuple[float, ...], meaning: str) -> Any:
+    """A field of a law: its default, and what it means."""
     return field(default=value, metadata={"meaning": meaning})
 
 
@@ -60,51 +61,51 @@ class Law:
     """A number is a probability, a pair of numbers a range. `dataclasses.replace` gives a law with less or more of it:
     what is drawn of everything else stays the same."""
 
-    speech: float = _row(0.5, "source: a talker; kinds that a catalog lacks leave their share to the others")
-    music: float = _row(0.15, "source: music")
-    noise: float = _row(0.15, "source: noise")
-    clicks: float = _row(0.1, "source: clicks, claps or knocks, 5 to 25 a second (synthetic)")
-    tones: float = _row(0.1, "source: a tone (20 %), a harmonic complex (50 %), sweeps (30 %) (synthetic)")
-    steady: float = _row(0.3, "a noise source is steady and synthetic, else from a bank")
+    speech: float = entry(0.5, "source: a talker; kinds that a catalog lacks leave their share to the others")
+    music: float = entry(0.15, "source: music")
+    noise: float = entry(0.15, "source: noise")
+    clicks: float = entry(0.1, "source: clicks, claps or knocks, 5 to 25 a second (synthetic)")
+    tones: float = entry(0.1, "source: a tone (20 %), a harmonic complex (50 %), sweeps (30 %) (synthetic)")
+    steady: float = entry(0.3, "a noise source is steady and synthetic, else from a bank")
 
-    width: tuple[float, float] = _row((3.0, 10.0), "m, room, uniform")
-    depth: tuple[float, float] = _row((3.0, 8.0), "m, room, uniform")
-    height: tuple[float, float] = _row((2.4, 4.0), "m, room, uniform")
-    dry: float = _row(0.1, "no walls at all: T60 0")
-    t60: tuple[float, float] = _row((0.0, 1.2), "s, uniform over the part of it that the room can have")
-    spacing: tuple[float, float] = _row((0.03, 2.0), "m, log-uniform; any position and orientation")
+    width: tuple[float, float] = entry((3.0, 10.0), "m, room, uniform")
+    depth: tuple[float, float] = entry((3.0, 8.0), "m, room, uniform")
+    height: tuple[float, float] = entry((2.4, 4.0), "m, room, uniform")
+    dry: float = entry(0.1, "no walls at all: T60 0")
+    t60: tuple[float, float] = entry((0.0, 1.2), "s, uniform over the part of it that the room can have")
+    spacing: tuple[float, float] = entry((0.03, 2.0), "m, log-uniform; any position and orientation")
 
-    near: float = _row(0.25, "a source stands close to a microphone, else anywhere beyond 0.3 m")
-    distance: tuple[float, float] = _row((0.2, 1.0), "m from that microphone, log-uniform")
-    moving: float = _row(0.1, "a source walks on a straight, level line for 2 s")
-    speed: tuple[float, float] = _row((0.1, 1.0), "m/s, uniform")
+    near: float = entry(0.25, "a source stands close to a microphone, else anywhere beyond 0.3 m")
+    distance: tuple[float, float] = entry((0.2, 1.0), "m from that microphone, log-uniform")
+    moving: float = entry(0.1, "a source walks on a straight, level line for 2 s")
+    speed: tuple[float, float] = entry((0.1, 1.0), "m/s, uniform")
 
-    one_interferer: float = _row(0.2, "exactly one other source, at rest or walking like the first")
-    two_interferers: float = _row(0.05, "exactly two other sources")
-    talker: float = _row(0.7, "an interferer is a talker, else of any kind as above")
-    interference: tuple[float, float] = _row((-20.0, 0.0), "dB at the microphones against the first source, uniform")
+    one_interferer: float = entry(0.2, "exactly one other source, at rest or walking like the first")
+    two_interferers: float = entry(0.05, "exactly two other sources")
+    talker: float = entry(0.7, "an interferer is a talker, else of any kind as above")
+    interference: tuple[float, float] = entry((-20.0, 0.0), "dB at the microphones against the first source, uniform")
 
-    snr: tuple[float, float] = _row((0.0, 30.0), "dB at microphone 1, uniform")
-    diffuse: float = _row(0.5, "the noise is a diffuse field, else each microphone's own")
-    coloured: float = _row(0.6, "the noise is coloured, else white")
-    slope: tuple[float, float] = _row((-6.0, 3.0), "dB per octave of coloured noise, uniform")
+    snr: tuple[float, float] = entry((0.0, 30.0), "dB at microphone 1, uniform")
+    diffuse: float = entry(0.5, "the noise is a diffuse field, else each microphone's own")
+    coloured: float = entry(0.6, "the noise is coloured, else white")
+    slope: tuple[float, float] = entry((-6.0, 3.0), "dB per octave of coloured noise, uniform")
 
-    unequal_gains: float = _row(0.5, "each microphone has a gain of its own")
-    gain: tuple[float, float] = _row((-6.0, 6.0), "dB, uniform")
-    unequal_responses: float = _row(0.5, "each microphone has a response of its own: a tilt and a bump")
-    tilt: tuple[float, float] = _row((-3.0, 3.0), "dB from the lowest to the highest frequencies, uniform")
-    peak: tuple[float, float] = _row((-3.0, 3.0), "dB of the bump, uniform")
-    peak_frequency: tuple[float, float] = _row((200.0, 6000.0), "Hz of the bump, log-uniform")
-    misplaced: float = _row(0.5, "microphones are not where they are believed to be")
-    position_error: float = _row(0.002, "m, standard deviation in each coordinate (no probability)")
-    clipping: float = _row(0.1, "the recording is clipped")
-    clipped: tuple[float, float] = _row((0.001, 0.05), "share of the samples that are, log-uniform")
-    telephone: float = _row(0.05, "300 to 3400 Hz pass")
-    resampled: float = _row(0.05, "the recording was at 8 kHz once: nothing above 3.8 kHz")
-    narrow: float = _row(0.05, "low and high cut as drawn")
-    low_cut: tuple[float, float] = _row((50.0, 500.0), "Hz, log-uniform")
-    high_cut: tuple[float, float] = _row((2500.0, 7500.0), "Hz, log-uniform")
-    level: tuple[float, float] = _row((-45.0, -15.0), "dB of full scale, RMS of every recording, uniform")
+    unequal_gains: float = entry(0.5, "each microphone has a gain of its own")
+    gain: tuple[float, float] = entry((-6.0, 6.0), "dB, uniform")
+    unequal_responses: float = entry(0.5, "each microphone has a response of its own: a tilt and a bump")
+    tilt: tuple[float, float] = entry((-3.0, 3.0), "dB from the lowest to the highest frequencies, uniform")
+    peak: tuple[float, float] = entry((-3.0, 3.0), "dB of the bump, uniform")
+    peak_frequency: tuple[float, float] = entry((200.0, 6000.0), "Hz of the bump, log-uniform")
+    misplaced: float = entry(0.5, "microphones are not where they are believed to be")
+    position_error: float = entry(0.002, "m, standard deviation in each coordinate (no probability)")
+    clipping: float = entry(0.1, "the recording is clipped")
+    clipped: tuple[float, float] = entry((0.001, 0.05), "share of the samples that are, log-uniform")
+    telephone: float = entry(0.05, "300 to 3400 Hz pass")
+    resampled: float = entry(0.05, "the recording was at 8 kHz once: nothing above 3.8 kHz")
+    narrow: float = entry(0.05, "low and high cut as drawn")
+    low_cut: tuple[float, float] = entry((50.0, 500.0), "Hz, log-uniform")
+    high_cut: tuple[float, float] = entry((2500.0, 7500.0), "Hz, log-uniform")
+    level: tuple[float, float] = entry((-45.0, -15.0), "dB of full scale, RMS of every recording, uniform")
 
 
 GENERAL = Law()
@@ -219,18 +220,18 @@ def place_sources(
         room, array, close = rooms[rows], microphones[rows], near[rows]
         start = WALL + (room - 2 * WALL) * numbers[:, :3]
         if close.any():
-            start[close] = _beside(room[close], array[close], distance[rows][close], numbers[close])
+            start[close] = _places_beside(room[close], array[close], distance[rows][close], numbers[close])
         heading = 2 * math.pi * numbers[:, 4]
         level = np.stack([np.cos(heading), np.sin(heading), np.zeros_like(heading)], axis=-1)
         end = start + travel[rows, None] * level
         free = ((end >= WALL) & (end <= room - WALL)).all(axis=1)
-        free &= _nearest(start, end, array) >= np.where(close, NEAREST_NEAR - 1e-9, NEAREST_FAR)
+        free &= _nearest_distance(start, end, array) >= np.where(close, NEAREST_NEAR - 1e-9, NEAREST_FAR)
         first[rows[free]], last[rows[free]] = start[free], end[free]
         rows = rows[~free]
     raise RuntimeError(f"no place for a source in a room of {rooms[rows[0]]} m after {_PLACEMENT_TRIES} tries")
 
 
-def _beside(room: Floats, array: Floats, distance: Floats, numbers: Floats) -> Floats:
+def _places_beside(room: Floats, array: Floats, distance: Floats, numbers: Floats) -> Floats:
     """A place at a distance from a microphone. Where that is beyond a wall, the other side of the microphone is not."""
     chosen = (numbers[:, 3] * array.shape[1]).astype(np.int64)
     microphone = np.take_along_axis(array, chosen[:, None, None], axis=1)[:, 0]
@@ -240,7 +241,7 @@ def _beside(room: Floats, array: Floats, distance: Floats, numbers: Floats) -> F
     return np.where(beyond, microphone - away, place)
 
 
-def _nearest(start: Floats, end: Floats, array: Floats) -> Any:
+def _nearest_distance(start: Floats, end: Floats, array: Floats) -> Any:
     """Shortest distance between the line from start to end and any microphone.
 
     Shape: (B, 3), (B, 3), (B, M, 3) -> (B,)
@@ -265,7 +266,7 @@ def draw_sources(law: Law, catalog: Catalog, room: Floats, microphones: Floats, 
             break
         numbers = draw(f"source/{s}", rows)
         talks = (numbers[:, 0] < law.talker) & (s > 0)
-        signal[rows, s] = _signals(law, catalog, talks, numbers[:, 1:4])
+        signal[rows, s] = _draw_signals(law, catalog, talks, numbers[:, 1:4])
         start[rows, s] = numbers[:, 4]
         interference[rows, s] = between(law.interference, numbers[:, 5]) if s else 0.0
         near, distance = numbers[:, 6] < law.near, log_between(law.distance, numbers[:, 7])
@@ -278,7 +279,7 @@ def draw_sources(law: Law, catalog: Catalog, room: Floats, microphones: Floats, 
     return {"signal": signal, "start": start, "interference": interference, "first": first, "last": last}
 
 
-def _signals(law: Law, catalog: Catalog, talks: Bools, numbers: Floats) -> npt.NDArray[np.object_]:
+def _draw_signals(law: Law, catalog: Catalog, talks: Bools, numbers: Floats) -> npt.NDArray[np.object_]:
     """Ids: of a kind, then of its list, or synthetic. Shape: (B,), (B, 3) -> (B,)."""
     recorded = {"speech": catalog.speech, "music": catalog.music, "noise": catalog.noise}
     there = [kind not in ("speech", "music") or bool(recorded[kind]) for kind in SOURCE_KINDS]
@@ -296,7 +297,7 @@ def _signals(law: Law, catalog: Catalog, talks: Bools, numbers: Floats) -> npt.N
         if signals and not (name == "noise" and steady[i]):
             ids[i] = signals[int(number * len(signals))]
         else:
-            ids[i] = f"{name}:{int(number * NUMBERS)}"
+            ids[i] = f"{name}:{int(number * SYNTHETIC_NUMBERS)}"
     return ids
 
 
@@ -455,7 +456,7 @@ def general_scenes(
         peak=np.where(responses, between(law.peak, each[:, 2]), 0.0),
         peak_frequency=np.where(responses, log_between(law.peak_frequency, each[:, 3]), TILT_CENTRE),
         clipped=np.where(recorder[:, 0] < law.clipping, log_between(law.clipped, recorder[:, 1]), 0.0),
-        band=_bands(law, recorder[:, 2:5]),
+        band=_draw_bands(law, recorder[:, 2:5]),
         level=between(law.level, recorder[:, 5]),
     )
 
@@ -469,7 +470,7 @@ def _possible_t60(law: Law, room: Floats, number: Floats) -> Floats:
     return times
 
 
-def _bands(law: Law, numbers: Floats) -> Floats:
+def _draw_bands(law: Law, numbers: Floats) -> Floats:
     """Lowest and highest frequency. Shape: (B, 3) -> (B, 2)."""
     bands = np.tile([0.0, np.inf], (len(numbers), 1))
     kind = np.searchsorted(np.cumsum([law.telephone, law.resampled, law.narrow]), numbers[:, 0], side="right")

@@ -34,7 +34,7 @@ from qkgcc.lab.scenes.general import Scenes
 from qkgcc.lab.scenes.scenes import MAX_SOURCES
 
 FRAME = 2048
-MOST_FRAMES = 16
+MAX_FRAMES = 16
 """Frames that can be had of a scene."""
 
 _CHUNK = {"cuda": 1024, "cpu": 32}  # scenes at a time
@@ -69,8 +69,8 @@ def general_frames(
         raise InputError(f"scenes of {scenes.nominal.shape[1]} microphones; frames are made of scenes of 2")
     if not 0 < frame <= SAMPLES:
         raise InputError(f"frames of {frame} samples; a recording of a scene has {SAMPLES}")
-    if not 1 <= frames_per_scene <= MOST_FRAMES:
-        raise InputError(f"{frames_per_scene} frames of each scene; expected 1 to {MOST_FRAMES}")
+    if not 1 <= frames_per_scene <= MAX_FRAMES:
+        raise InputError(f"{frames_per_scene} frames of each scene; expected 1 to {MAX_FRAMES}")
     device = sources.samples.device
     starts = frame_starts(scenes, frame, frames_per_scene)
     rooms = Rooms.of(scenes)
@@ -94,7 +94,7 @@ def general_frames(
 
 def frame_starts(scenes: Scenes, frame: int, frames_per_scene: int) -> npt.NDArray[np.int64]:
     """First samples of the frames, anywhere in the two seconds. Shape: (B, frames of a scene)"""
-    counters = scenes.index[:, None] * MOST_FRAMES + np.arange(frames_per_scene)
+    counters = scenes.index[:, None] * MAX_FRAMES + np.arange(frames_per_scene)
     drawn: Floats = uniform("general/frame-start", scenes.seed, counters)
     return (drawn * (SAMPLES - frame + 1)).astype(np.int64)
 

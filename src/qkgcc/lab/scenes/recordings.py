@@ -70,13 +70,13 @@ class Recordings:
 
     def add(self, index: int, scene: Scene, rendered: Rendered) -> None:
         """Write a recording, then its row."""
-        data, scale = encoded(rendered.audio, scene.sample_rate, self.settings["scale"])
+        data, scale = encode_flac(rendered.audio, scene.sample_rate, self.settings["scale"])
         row = self._row(index, scene, rendered.audio.shape[-1] / scene.sample_rate, scale)
         self._rows[index] = row
         write_whole(self.folder / row["file"], lambda target: target.write_bytes(data))
         try:
             with (self.folder / _TRUTH).open("a", encoding="utf-8", newline="") as file:
-                file.write(_as_text([row]))
+                file.write(_format_rows([row]))
         except OSError as error:
             raise InputError(f"cannot write {self.folder / _TRUTH}: {error.strerror or error}") from None
 
@@ -99,12 +99,12 @@ class Recordings:
         for name, value in json.loads(text).items():
             if there.get(name) != value:
                 raise InputError(
-                    f"the recordings in {self.folder} were made with {name} {_shown(there.get(name))}, not "
-                    f"{_shown(value)}: give the same settings to complete them, or another folder"
+                    f"the recordings in {self.folder} were made with {name} {_display_setting(there.get(name))}, not "
+                    f"{_display_setting(value)}: give the same settings to complete them, or another folder"
                 )
 
     def _write_rows(self) -> None:
-        text = ",".join(COLUMNS) + "\n" + _as_text([row for _, row in sorted(self._rows.items())])
+        text = ",".join(COLUMNS) + "\n" + _format_rows([row for _, row in sorted(self._rows.items())])
         save_text(text, self.folder / _TRUTH)
 
     def _row(self, index: int, scene: Scene, seconds: float, scale: float) -> Row:
@@ -146,7 +146,7 @@ def file_name(index: int) -> str:
     return f"{index:06d}.flac"
 
 
-def encoded(audio: npt.NDArray[np.floating], sample_rate: int, scale: float) -> tuple[bytes, float]:
+def encode_flac(audio: npt.NDArray[np.floating], sample_rate: int, scale: float) -> tuple[bytes, float]:
     """A recording as FLAC of 16 bits, and what it was multiplied by: `scale`, halved until nothing is cut off.
 
     Encoded in memory: libsndfile keeps silent about a disk that is full. Shape: (M, n)
@@ -176,13 +176,13 @@ def _read_rows(path: Path) -> list[Row]:
     return [row for row in rows if set(row) == set(COLUMNS) and None not in row.values() and row["index"].isdigit()]
 
 
-def _as_text(rows: list[Row]) -> str:
+def _format_rows(rows: list[Row]) -> str:
     text = io.StringIO()
     csv.DictWriter(text, COLUMNS, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
-def _shown(value: Any) -> str:
+def _display_setting(value: Any) -> str:
     """A setting in a message; of hashes, as much as tells them apart."""
     if isinstance(value, list):
         return ", ".join(str(item)[:12] for item in value) or "none"

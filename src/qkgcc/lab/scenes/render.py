@@ -37,9 +37,9 @@ EARLY = 0.1
 LATE_STEP = 0.1
 """Metres between the points of a path at which late reverberation is computed."""
 
-_ALIKE = 0.2  # metres between points beyond which late reverberation is cross-faded as noises are
-_POINTS = 256  # early responses that are computed together: all of a long walk would fill the memory
-_MOMENT = 0.01  # seconds between the places along a path that the truth is computed at
+_COHERENT_STEP = 0.2  # metres between points beyond which late reverberation is cross-faded as noises are
+_POINTS_AT_ONCE = 256  # early responses that are computed together: all of a long walk would fill the memory
+_TRUTH_STEP = 0.01  # seconds between the places along a path that the truth is computed at
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +82,10 @@ def render(
         late_step: metres between the points of a path at which late reverberation is computed.
     """
     samples = round(seconds * scene.sample_rate)
-    parts = [_cut(signals(source.signal), source, samples) for source in scene.sources]
-    heard, level = _heard(scene, parts, samples, engine, jobs, whole, early, late_step)
-    heard = _levelled(heard, [len(part) for part in parts], level, scene)
-    field, own = _noises(scene, samples)
+    parts = [_cut_signal(signals(source.signal), source, samples) for source in scene.sources]
+    heard, level = _hear_sources(scene, parts, samples, engine, jobs, whole, early, late_step)
+    heard = _scale_to_levels(heard, [len(part) for part in parts], level, scene)
+    field, own = _draw_noises(scene, samples)
     audio = degradations.apply(heard.sum(axis=0) + field, scene.degradations, scene.sample_rate, own)
     times = np.arange(samples) / scene.sample_rate
     pairs = len(scene.microphones) > 1
@@ -105,7 +105,7 @@ def delay_at(scene: Scene, times: npt.ArrayLike, source: int = 0, pair: tuple[in
     moving = scene.sources[source]
     made = moving.times
     if len(made) > 1:
-        made = np.linspace(made[0], made[-1], 2 + int((made[-1] - made[0]) / _MOMENT))
+        made = np.linspace(made[0], made[-1], 2 + int((made[-1] - made[0]) / _TRUTH_STEP))
     place = np.stack([np.interp(made, moving.times, moving.path[:, axis]) for axis in range(3)], axis=-1)
     paths = np.linalg.norm(place[:, None] - scene.microphones[list(pair)], axis=-1)
     arrival = made + paths.mean(axis=1) / scene.speed_of_sound
@@ -113,13 +113,13 @@ def delay_at(scene: Scene, times: npt.ArrayLike, source: int = 0, pair: tuple[in
     return np.asarray(np.interp(np.asarray(times, dtype=np.float64), arrival, delays))
 
 
-def _cut(signal: npt.NDArray[np.floating], source: Source, samples: int) -> Floats:
+def _cut_signal(signal: npt.NDArray[np.floating], source: Source, samples: int) -> Floats:
     """The part of a signal that is played: as long as the recording, or shorter if there is no more of it."""
     first = int(source.start * max(0, len(signal) - samples))
     return np.asarray(signal[first : first + samples], dtype=np.float64)
 
 
-def _heard(
+def _hear_sources(
     scene: Scene,
     parts: list[Floats],
     samples: int,
@@ -135,7 +135,7 @@ def _heard(
     """
     seconds = samples / scene.sample_rate
     signals = [np.pad(part, (0, samples - len(part))) for part in parts]
-    coarse = dataclasses.replace(scene, sources=tuple(_thinned(source, late_step) for source in scene.sources))
+    coarse = dataclasses.replace(scene, sources=tuple(_thin_path(source, late_step) for source in scene.sources))
     # What arrives after the recording is not in it, but is in the power of a whole utterance.
     whole = engines.responses(coarse, engine, seconds=seconds if utterances is None else None, jobs=jobs)
     level = None if utterances is None else _whole_level(*utterances(scene.sources[0].signal), whole[0][:, 0])
@@ -146,20 +146,20 @@ def _heard(
             response = response.copy()
             response[..., :cut] = 0
             # Twice as much as is kept: what comes later rings forth, through the 10 Hz high-pass, a little into it.
-            first = _early(scene, source, engine, jobs, min(2 * early, seconds))
-            close = _along(source, signal, (one[..., :cut] for one in first), scene)
-            heard.append(close + _along(few, signal, response, scene, alike=late_step <= _ALIKE))
+            first = _early_responses(scene, source, engine, jobs, min(2 * early, seconds))
+            close = _hear_path(source, signal, (one[..., :cut] for one in first), scene)
+            heard.append(close + _hear_path(few, signal, response, scene, alike=late_step <= _COHERENT_STEP))
         else:
-            heard.append(_along(few, signal, response, scene))
+            heard.append(_hear_path(few, signal, response, scene))
     return np.stack(heard), level
 
 
-def _early(
+def _early_responses(
     scene: Scene, source: Source, engine: str, jobs: int | None, seconds: float
 ) -> Iterator[npt.NDArray[np.floating]]:
     """The first `seconds` of the responses of each point of a path, (M, n) each."""
-    for first in range(0, len(source.path), _POINTS):
-        part = slice(first, first + _POINTS)
+    for first in range(0, len(source.path), _POINTS_AT_ONCE):
+        part = slice(first, first + _POINTS_AT_ONCE)
         few = dataclasses.replace(source, path=source.path[part], times=source.times[part])
         (some,) = engines.responses(dataclasses.replace(scene, sources=(few,)), engine, seconds=seconds, jobs=jobs)
         yield from some
@@ -171,7 +171,7 @@ def _whole_level(power: npt.NDArray[np.floating], samples: int, responses: npt.N
     return float(np.sqrt(np.mean(each**2)))
 
 
-def _thinned(source: Source, step: float = LATE_STEP) -> Source:
+def _thin_path(source: Source, step: float = LATE_STEP) -> Source:
     """The same way, at the same pace, in steps of at most `step` metres where the given ones are shorter."""
     path, times = source.path, source.times
     kept = [0]
@@ -186,7 +186,7 @@ def _thinned(source: Source, step: float = LATE_STEP) -> Source:
     return dataclasses.replace(source, path=path[kept], times=times[kept])
 
 
-def _along(
+def _hear_path(
     source: Source, signal: Floats, responses: Iterable[npt.NDArray[np.floating]], scene: Scene, alike: bool = True
 ) -> Floats:
     """A signal through the responses along a path, P of (M, r), cross-faded as what is alike or as noises are.
@@ -212,7 +212,7 @@ def _along(
     return heard
 
 
-def _levelled(heard: Floats, sounding: list[int], level: float | None, scene: Scene) -> Floats:
+def _scale_to_levels(heard: Floats, sounding: list[int], level: float | None, scene: Scene) -> Floats:
     """Sources at their levels, given how many samples each sounds for and the first one's level, or None: as recorded.
 
     Shape: (S, M, n) -> the same
@@ -232,7 +232,7 @@ def _levelled(heard: Floats, sounding: list[int], level: float | None, scene: Sc
     return np.asarray(heard * scale[:, None, None])
 
 
-def _noises(scene: Scene, samples: int) -> tuple[Floats, Floats]:
+def _draw_noises(scene: Scene, samples: int) -> tuple[Floats, Floats]:
     """Noise of the field, which the microphones colour, and noise of their own; one of the two is silence."""
     keys = noise.keys(scene.seed, len(scene.microphones))
     drawn = noise.white(np.array(keys), np.zeros((), dtype=np.int64), samples).astype(np.float64)

@@ -17,7 +17,7 @@ from qkgcc.lab.rooms.shoebox import sabine, sabine_t60
 
 MAX_MICROPHONES = 16
 MAX_SOURCES = 3
-NEAREST = 1e-4
+MIN_SOURCE_DISTANCE = 1e-4
 """Metres that a source keeps from every microphone."""
 
 
@@ -111,14 +111,16 @@ class Scene:
             outside = ~((path > 0) & (path < self.room)).all(axis=1)
             if outside.any():
                 size = " x ".join(f"{x:g}" for x in self.room)
-                raise InputError(f"{what} {number} at {_where(path[outside][0])} is outside the room of {size} m")
+                raise InputError(
+                    f"{what} {number} at {_format_place(path[outside][0])} is outside the room of {size} m"
+                )
         for number, source in enumerate(self.sources):
             gaps = np.linalg.norm(source.path[:, None] - self.microphones, axis=-1)
-            if gaps.min() < NEAREST:
+            if gaps.min() < MIN_SOURCE_DISTANCE:
                 point, microphone = np.unravel_index(gaps.argmin(), gaps.shape)
                 raise InputError(
-                    f"source {number} at {_where(source.path[point])} is where microphone {microphone} is; "
-                    f"keep them {NEAREST:g} m apart or more"
+                    f"source {number} at {_format_place(source.path[point])} is where microphone {microphone} is; "
+                    f"keep them {MIN_SOURCE_DISTANCE:g} m apart or more"
                 )
 
     @property
@@ -141,5 +143,5 @@ class Scene:
         return (paths[:, 0] - paths[:, 1]) * self.sample_rate / self.speed_of_sound
 
 
-def _where(place: Floats) -> str:
+def _format_place(place: Floats) -> str:
     return f"({', '.join(f'{x:g}' for x in place)}) m"

@@ -18,12 +18,12 @@ from qkgcc.lab.corpora.banks import Bank
 from qkgcc.lab.rooms.draws import normal, stream, uniform
 from qkgcc.lab.rooms.noise import coloured
 
-NUMBERS = 2**31
+SYNTHETIC_NUMBERS = 2**31
 """Numbers of each kind: an id is `kind:number` with a number from 0 up to here."""
 
-_PERIOD = 1 << 17  # samples after which steady noise repeats, without a seam: 8 s at 16 kHz
-_HIGHEST = 0.45  # of the sample rate: no partial above
-_MOST_PARTIALS = 40
+_NOISE_PERIOD = 1 << 17  # samples after which steady noise repeats, without a seam: 8 s at 16 kHz
+_HIGHEST_PARTIAL = 0.45  # of the sample rate: no partial above
+_MAX_PARTIALS = 40
 
 Lookup = Callable[[str], npt.NDArray[np.floating]]
 """From the id of a signal to its samples. Shape: (n,)"""
@@ -52,7 +52,7 @@ def synthetic(id: str, samples: int, sample_rate: int) -> Floats32:
 
 def clicks(number: int, samples: int, sample_rate: int) -> Floats:
     """Transients at irregular times, 5 to 25 a second: clicks, claps (decaying noise) or knocks (decaying tones)."""
-    style, rate_draw, decay_draw, slope_draw, pitch_draw, wait = _numbers("clicks", number, 6)
+    style, rate_draw, decay_draw, slope_draw, pitch_draw, wait = _draw_numbers("clicks", number, 6)
     rate = 5 * 5**rate_draw
     # Gaps of 0.3 to 1.7 times the mean: as many of the shortest as fit are enough.
     count = math.ceil(samples / sample_rate * rate / 0.3) + 1
@@ -79,17 +79,17 @@ def clicks(number: int, samples: int, sample_rate: int) -> Floats:
 
 def tones(number: int, samples: int, sample_rate: int) -> Floats:
     """A single tone, a harmonic complex with a little vibrato, or slow sweeps up and down."""
-    style, pitch, depth_draw, rate_draw, roll_off, phase = _numbers("tones", number, 6)
+    style, pitch, depth_draw, rate_draw, roll_off, phase = _draw_numbers("tones", number, 6)
     if style < 0.2:
         fundamental, most, depth, rate = 100 * 40**pitch, 1, 0.0, 0.0
     elif style < 0.7:
-        fundamental, most, depth, rate = 80 * 10**pitch, _MOST_PARTIALS, 0.02 * depth_draw, 3 + 4 * rate_draw
+        fundamental, most, depth, rate = 80 * 10**pitch, _MAX_PARTIALS, 0.02 * depth_draw, 3 + 4 * rate_draw
     else:
         fundamental, most, depth, rate = 200 * 10**pitch, 3, 0.5 + depth_draw, 0.1 * 5**rate_draw
     time = np.arange(samples) / sample_rate
     frequency = fundamental * 2 ** (depth * np.sin(2 * np.pi * (rate * time + phase)))  # depth in octaves
     angle = 2 * np.pi * np.cumsum(frequency) / sample_rate
-    partials = max(1, min(most, int(_HIGHEST * sample_rate / (fundamental * 2**depth))))
+    partials = max(1, min(most, int(_HIGHEST_PARTIAL * sample_rate / (fundamental * 2**depth))))
     phases = uniform("signals/tones/phase", number, np.arange(partials))
     result = np.zeros(samples)
     for n in range(1, partials + 1):
@@ -99,8 +99,8 @@ def tones(number: int, samples: int, sample_rate: int) -> Floats:
 
 def steady_noise(number: int, samples: int, sample_rate: int) -> Floats:
     """Noise as of a fan or a tap: -6 to +3 dB per octave, swelling slowly by up to 6 dB."""
-    slope, depth, rate, phase = _numbers("noise", number, 4)
-    noise = normal(stream("signals/noise", number), np.arange(_PERIOD))
+    slope, depth, rate, phase = _draw_numbers("noise", number, 4)
+    noise = normal(stream("signals/noise", number), np.arange(_NOISE_PERIOD))
     period = coloured(noise[None].astype(np.float64), np.asarray(-6 + 9 * slope), sample_rate)[0]
     swell = 3 * depth * np.sin(2 * np.pi * (0.2 * 10**rate * np.arange(samples) / sample_rate + phase))
     return np.resize(period, samples) * 10 ** (swell / 20)
@@ -109,7 +109,7 @@ def steady_noise(number: int, samples: int, sample_rate: int) -> Floats:
 SYNTHESES: dict[str, Callable[[int, int, int], Floats]] = {"clicks": clicks, "tones": tones, "noise": steady_noise}
 
 
-def _numbers(kind: str, number: int, count: int) -> list[float]:
+def _draw_numbers(kind: str, number: int, count: int) -> list[float]:
     drawn: list[float] = uniform(f"signals/{kind}", number, np.arange(count)).tolist()
     return drawn
 
@@ -140,7 +140,7 @@ class Catalog:
 
 def lookup(banks: Iterable[Bank], seconds: float, sample_rate: int = 16000) -> Lookup:
     """Samples by id: those of the banks, whole, and `seconds` of synthetic ones."""
-    find = _finder(banks)
+    find = _find_in_banks(banks)
 
     def samples(id: str) -> npt.NDArray[np.floating]:
         if is_synthetic(id):
@@ -153,7 +153,7 @@ def lookup(banks: Iterable[Bank], seconds: float, sample_rate: int = 16000) -> L
 
 def whole_utterances(banks: Iterable[Bank]) -> Whole:
     """Power spectra and lengths of whole utterances, of which a bank may keep the beginning only."""
-    find = _finder(banks)
+    find = _find_in_banks(banks)
 
     def whole(id: str) -> tuple[npt.NDArray[np.floating], int]:
         bank, number = find(id)
@@ -179,7 +179,7 @@ def check_length(banks: Iterable[Bank], split: str, seconds: float) -> None:
             )
 
 
-def _finder(banks: Iterable[Bank]) -> Callable[[str], tuple[Bank, int]]:
+def _find_in_banks(banks: Iterable[Bank]) -> Callable[[str], tuple[Bank, int]]:
     where = {id: (bank, number) for bank in banks for number, id in enumerate(bank.ids)}
 
     def find(id: str) -> tuple[Bank, int]:
