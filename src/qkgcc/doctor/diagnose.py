@@ -53,7 +53,7 @@ def diagnose(
     ['rate-mismatch']
     """
     recording = as_recording(recording)
-    setup = _checked_setup(recording, spacing, expect, geometry, speed_of_sound)
+    setup = _check_setup(recording, spacing, expect, geometry, speed_of_sound)
     findings = [*_find_rate_mismatch(recording, rate), *_find_too_short(recording)]
     notes: list[str] = []
 
@@ -63,16 +63,16 @@ def diagnose(
     live = _without(range(len(recording.channels)), dead)
     clipped = channels.clipped_share(recording, levels)
     measured: dict[str, Any] = {
-        "level_dbfs": _rounded(channels.decibels(levels.rms**2), 1),
-        "dc_offset": _rounded(levels.offset, 5),
-        "peak": _rounded(levels.peak, 4),
-        "clipped_share": _rounded(clipped, 5),
+        "level_dbfs": _round_all(channels.decibels(levels.rms**2), 1),
+        "dc_offset": _round_all(levels.offset, 5),
+        "peak": _round_all(levels.peak, 4),
+        "clipped_share": _round_all(clipped, 5),
     }
     if live:
         active = levels.active_level(live)
         part = channels.excerpt(recording, levels, live)
         hum = channels.measure_hum(part)
-        measured["active_level_dbfs"] = _rounded(active, 1)
+        measured["active_level_dbfs"] = _round_all(active, 1)
         measured["studied"] = {"start": round(part.start, 3), "seconds": round(part.seconds, 3), "rate": part.rate}
         if hum is not None:
             measured["hum_dbfs"] = [round(float(level), 1) if level > -190 else None for level in hum.level]
@@ -187,7 +187,7 @@ def _find_too_short(recording: Recording) -> Iterator[Finding]:
         )
 
 
-def _checked_setup(
+def _check_setup(
     recording: Recording,
     spacing: float | None,
     expect: str | None,
@@ -211,5 +211,5 @@ def _without(channels: Iterable[int], findings: list[Finding]) -> list[int]:
     return [channel for channel in channels if not any(channel in finding.channels for finding in findings)]
 
 
-def _rounded(values: Iterable[float], digits: int) -> list[float]:
+def _round_all(values: Iterable[float], digits: int) -> list[float]:
     return [round(float(value), digits) for value in values]

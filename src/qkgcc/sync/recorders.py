@@ -174,10 +174,9 @@ def synchronise(
     clocks = [Clock(recorders[0].name, 0.0, 0.0, 0.0, 0.0, 0, 0, 1, 0.0)]
     for count, recording in enumerate(recorders[1:], 1):
         other = _mono(recording, rate)
-        tried = (
-            _measure_clock(first, other, rate, line) for line in _coarse_lines(envelope, _onset_envelope(other, rate))
-        )
-        clock = next((clock for clock in tried if clock is not None), None)
+        lines = _coarse_lines(envelope, _onset_envelope(other, rate))
+        attempts = (_measure_clock(first, other, rate, line) for line in lines)
+        clock = next((clock for clock in attempts if clock is not None), None)
         if clock is None:
             raise InputError(
                 f"no sound of {recorders[0].name} is found in {recording.name} at a clear delay: record claps near to "
@@ -185,8 +184,8 @@ def synchronise(
             )
         clock = replace(clock, name=recording.name)
         if distances is not None:
-            apart = (distances[0] - distances[count]) / speed_of_sound
-            clock = replace(clock, offset=clock.offset - apart)
+            travel_time = (distances[0] - distances[count]) / speed_of_sound
+            clock = replace(clock, offset=clock.offset - travel_time)
         clocks.append(clock)
         if progress is not None:
             progress(count / (len(recorders) - 1))
@@ -228,9 +227,8 @@ def _onset_envelope(samples: Floats32, rate: int) -> Floats:
 def _coarse_lines(first: Floats, other: Floats) -> list[Line]:
     """The lines on which segments of one envelope are found in the other, the likeliest first."""
     length = min(round(ENVELOPES.segment / HOP), first.shape[1])
-    starts = np.linspace(0, first.shape[1] - length, min(ENVELOPES.max_segments, -(-first.shape[1] // length))).astype(
-        int
-    )
+    segments = min(ENVELOPES.max_segments, -(-first.shape[1] // length))
+    starts = np.linspace(0, first.shape[1] - length, segments).astype(int)
     size = scipy.fft.next_fast_len(length + other.shape[1], real=True)
     spectrum = np.conj(scipy.fft.rfft(other, size))
     near = round(3 * ENVELOPES.tolerance / HOP)
@@ -238,7 +236,7 @@ def _coarse_lines(first: Floats, other: Floats) -> list[Line]:
     for start in starts:
         curve = scipy.fft.irfft(scipy.fft.rfft(first[:, start : start + length], size) * spectrum, size).sum(axis=0)
         noise = float(np.median(np.abs(curve))) / 0.6745
-        for _ in range(ENVELOPES.rivals):  # one clap is like another
+        for _ in range(ENVELOPES.rivals):  # one clap may be taken for another
             best = int(curve.argmax())
             height = curve[best] / noise if noise > 0 else 0.0
             if height < ENVELOPES.min_height:
@@ -247,22 +245,21 @@ def _coarse_lines(first: Floats, other: Floats) -> list[Line]:
             peaks.append(((start + length / 2) * HOP, lag * HOP, float(height)))
             curve[np.arange(best - near, best + near + 1) % size] = 0
     lines: list[Line] = []
-    most = 0.0
+    largest = 0.0
     while peaks and len(lines) < ENVELOPES.rivals:
         times, lags, heights = (np.array(column) for column in zip(*peaks, strict=True))
         line, chosen = consensus(times, lags, heights, ENVELOPES.tolerance)
-        most = most or float(heights[chosen].sum())
-        if (
-            heights[chosen].sum() < ENVELOPES.comparable * most
-        ):  # claps at equal intervals fit when shifted by one, nearly
+        largest = largest or float(heights[chosen].sum())
+        # Other lines are tried, too: claps at equal intervals fit nearly as well when shifted by one.
+        if heights[chosen].sum() < ENVELOPES.comparable * largest:
             break
         lines.append(line)
-        peaks = [peak for peak, gone in zip(peaks, chosen, strict=True) if not gone]
+        peaks = [peak for peak, used in zip(peaks, chosen, strict=True) if not used]
     return lines
 
 
 def _measure_clock(first: Floats32, other: Floats32, rate: int, coarse: Line) -> Clock | None:
-    """The clock near a line of the envelopes, in two looks; None: no delay is clear around that line."""
+    """The clock near a line of the envelopes, measured twice; None: no delay is clear around that line."""
     line = coarse
     fit: Clock | None = None
     for attempt, reach in enumerate(BLOCKS.reach):
@@ -285,7 +282,7 @@ def _measure_clock(first: Floats32, other: Floats32, rate: int, coarse: Line) ->
         line = fit.line
     if fit is None or fit.walked or fit.clear < BLOCKS.min_peaks:
         return fit
-    # Where reflections are louder than the direct sound, all seconds agree on one of them; what begins does not.
+    # Where reflections are louder than the direct sound, all blocks agree on one of them; onsets do not.
     later = direct_sound_lag(part, find_onsets(part.samples[0], rate), reach, line - base, -1 if fit.inverted else 1)
     if later is None:
         return fit
@@ -317,8 +314,8 @@ def _clock_of_blocks(part: Excerpt, reach: float, rest: Line, base: Line, rate: 
 def _clock_of_claps(
     part: Excerpt, reach: float, rest: Line, fit_of: Callable[[Track], Clock | None], *, strict: bool
 ) -> Clock | None:
-    """The clock by sounds that begin abruptly."""
-    # So short that the direct sound is most of it. Where reflections rival it even so, its leading edge does not.
+    """The clock by sounds that begin abruptly, correlated around their onsets and by their leading edges."""
+    # Blocks so short that the direct sound is most of them. Where reflections are as loud, leading edges are not wrong.
     onsets, reach = find_onsets(part.samples[0], part.rate), max(reach, BLOCKS.reach[0])
     bursts = track(part, 0, 1, reach, rest, block=CLAPS.duration, centres=onsets + CLAPS.duration / 6)
     bursts = _mark_clear(bursts, part, onsets, BLOCKS.min_height)
@@ -334,7 +331,7 @@ def _clock_of_claps(
         at = far.at if far.drift is None else near.at
         strict = strict and abs(float(near.line.at(at) - far.line.at(at))) >= LINES.agree
     strict = strict and (near is None or float(bursts.heights[bursts.clear].min()) < CLAPS.certain_height)
-    if strict:  # one clap or two could be found anywhere by chance: only what both ways find is believed
+    if strict:  # one clap or two may agree by chance: these count only where both ways find them
         found = [fit for fit in found if fit.used > 2]
     return max(found, key=lambda fit: fit.used, default=None)
 
@@ -346,19 +343,19 @@ def _is_speech(seconds: Track) -> bool:
     return bool(len(times) >= enough and np.ptp(times) >= BLOCKS.speech_duration)
 
 
-def _mark_clear(followed: Track, part: Excerpt, onsets: Floats, least: float) -> Track:
+def _mark_clear(followed: Track, part: Excerpt, onsets: Floats, min_height: float) -> Track:
     """Mark the delays of high peaks as clear, unless few of the loud sounds have one: then the others are chance."""
     size = round(CLAPS.duration * part.rate)
     power = np.array(
         [np.square(part.samples[0, (at := round(onset * part.rate)) : at + size]).sum() for onset in onsets]
     )
     loud = power >= CLAPS.loud * power.max()
-    clear = followed.heights >= least
+    clear = followed.heights >= min_height
     return replace(followed, clear=clear & (clear[loud].mean(axis=0) >= CLAPS.min_found))
 
 
 def _block_centres(seconds: float) -> Floats:
-    """Of blocks of a second: two each second, in stretches that are spread over what is too long for that."""
+    """Centres of blocks of a second: two each second, of a long recording in stretches that are spread over it."""
     whole = np.arange(0.5, max(seconds - 0.5, 0.51), 0.5)
     if len(whole) <= BLOCKS.max_blocks:
         return np.asarray(whole)
