@@ -30,7 +30,7 @@ from qkgcc import DelayEstimator, InputError, samples
 from qkgcc.audio.frames import Resampler
 from qkgcc.audio.recording import open_audio
 from qkgcc.cli import app
-from qkgcc.dsp.rumble import count, without_rumble
+from qkgcc.dsp.rumble import count_cosines, without_rumble
 from qkgcc.nets import checkpoint
 from qkgcc.nets.qkgcc import QKGCC, QKGCCOptions
 from qkgcc.nets.steered import Steered, SteeredOptions
@@ -131,7 +131,7 @@ def test_the_logits_of_the_pretrained_networks_are_exact(name: str, tmp_path: Pa
     assert delays == tuple(range(-24, 25))
     onnx_export.export(card, arrays, frozen, delays)
     # What is left of a hum that is taken out has the rounding of the hum, in each of the cosines that held it.
-    cosines = count(card.frame, RATE)
+    cosines = count_cosines(card.frame, RATE)
     for frames, rounded in (
         (noise(4, card.frame), 1),
         (speech(16, card.frame), 1),

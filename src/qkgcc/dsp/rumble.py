@@ -35,10 +35,10 @@ MAX_RUMBLE_TO_REST = 100_000.0
 _FRAMES_AT_ONCE = 8  # more would not stay in the cache
 
 
-def count(length: int, sample_rate: float, highest: float = MAX_RUMBLE_HZ) -> int:
+def count_cosines(length: int, sample_rate: float, highest: float = MAX_RUMBLE_HZ) -> int:
     """Cosines up to a frequency in a frame of so many samples, the constant among them.
 
-    >>> count(2048, 16000)
+    >>> count_cosines(2048, 16000)
     72
     """
     return min(length, math.ceil(2 * length * highest / sample_rate))
@@ -61,7 +61,7 @@ def without_rumble(
 
     A constant offset is none, and stays.
     """
-    lowest = count(frames.shape[-1], sample_rate, highest)
+    lowest = count_cosines(frames.shape[-1], sample_rate, highest)
     if lowest < 2:
         return frames
     parts = [frames[first : first + _FRAMES_AT_ONCE] for first in range(0, len(frames), _FRAMES_AT_ONCE)]

@@ -157,7 +157,7 @@ def _without_rumble(build: Graph, frames: str, around: str, power: str, card: Ca
     Shape: (batch, 2, frame), same, (batch, 2, 1) -> (batch, 2, frame)
     """
     length = card.frame
-    numbers = np.arange(float(rumble.count(length, card.sample_rate)))
+    numbers = np.arange(float(rumble.count_cosines(length, card.sample_rate)))
     # Whole turns are taken off before the cosine, for float32's sake.
     turns = build.add("Mul", (np.arange(length)[:, None] + 0.5) / (2 * length), numbers)
     turns = build.add("Sub", turns, build.add("Floor", turns))
