@@ -60,15 +60,15 @@ class LinearTrack(NamedTuple):
     rate: float
     """Degrees per second."""
     share: float
-    """Of all that was said by the frames of the block, what lies within `NEAR_ANGLE` degrees of it."""
+    """Of the distribution of the block's frames, what lies within `NEAR_ANGLE` degrees of it."""
     around: float
-    """The same of all frames, by what they count."""
+    """The same of all frames, by their weights."""
     frames: float
     """Expected number of the block's frames that are of this source."""
 
 
 class Context:
-    """The frames of the last seconds, and the lines of sources through them. Shape: T frames, C cells"""
+    """Frames of the last seconds, and the lines of sources through them. Shape: T frames, C cells"""
 
     def __init__(self, grid: Grid, seconds: float) -> None:
         self.seconds = seconds
@@ -85,11 +85,11 @@ class Context:
         while self._kept and self._kept[0][0][-1] < before:
             self._kept.popleft()
 
-    def lines(self, first: float, last: float, count: int, *, held: bool = True) -> list[LinearTrack]:
+    def lines(self, first: float, last: float, count: int, *, may_drift: bool = True) -> list[LinearTrack]:
         """Up to so many sources of a block from `first` to `last` seconds, those with the most frames in it first.
 
         Args:
-            held: whether lines may move that its own frames speak for no more than chance would have it.
+            may_drift: whether a line may move that the block's own frames support no more than by chance.
         """
         if not self._kept or not count:
             return []
@@ -111,7 +111,7 @@ class Context:
         for number in list(range(len(found))) * (_REFITS if len(found) > 1 else 0):
             found[number] = frames.best(found[:number] + found[number + 1 :]) or found[number]
         for number, line in enumerate(found):
-            if not held and line[1] and frames.shares(line)[0] < self._chance:
+            if not may_drift and line[1] and frames.shares(line)[0] < self._chance:
                 found[number] = frames.best(found[:number] + found[number + 1 :], still=True) or line
         own = frames.frame_counts(found)
         lines = [LinearTrack(*line, *frames.shares(line), some) for line, some in zip(found, own, strict=True)]

@@ -209,7 +209,7 @@ class DirectionEstimator:
             whole: False where the end of the recording cuts it short.
         """
         count = len(self.peaks(summed)) if self.sources == "auto" else int(self.sources)
-        lines = context.lines(first, last, count, held=whole)
+        lines = context.lines(first, last, count, may_drift=whole)
         total = sum(line.around for line in lines)
         fitted = FIT_LINE_CONTEXT if self.grid.kind == "line" else FIT_CIRCLE
         sure = (probability(line.around, total - line.around, fitted) for line in lines)
@@ -276,7 +276,7 @@ class DirectionEstimator:
             kind=evidence.kind,
             cannot_tell=self.cannot_tell(evidence.dead),
             directions=self.directions(self.peaks(whole), whole),
-            blocks=blocks.finished(),
+            blocks=blocks.results(),
             times=times,
             azimuth=azimuth,
             elevation=None if line else elevation,
@@ -288,7 +288,7 @@ class DirectionEstimator:
             maps=np.concatenate(kept) if keep_maps else None,
             ambiguity=self.grid.ambiguity,
             hop=evidence.hop / evidence.rate,
-            tracks=None if following is None else tuple(following.finished()),
+            tracks=None if following is None else tuple(following.results()),
             warnings=evidence.warnings,
         )
         return self._with_warnings(answer.scale_confidence(evidence.trust))
@@ -426,7 +426,7 @@ class _Following:
         else:
             self._frames.append((frames.times, found.cells.astype(np.float32), frames.heard))
 
-    def finished(self) -> list[Trajectory]:
+    def results(self) -> list[Trajectory]:
         if self._grid.kind == "sphere":
             return smooth(self._history, self._tracker.motion)
         times, weights, heard = (np.concatenate(part) for part in zip(*self._frames, strict=True))
@@ -464,7 +464,7 @@ class _Blocks:
                 self._context.add(frames.times[rows], part)
             self._waiting[number - len(self._done)].add(frames.part(rows), part)
 
-    def finished(self) -> tuple[DirectionBlock, ...]:
+    def results(self) -> tuple[DirectionBlock, ...]:
         while self._waiting:
             self._finish()
         return tuple(self._done)

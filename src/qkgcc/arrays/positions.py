@@ -68,20 +68,19 @@ MIN_FURTHER_CONFIDENCE = 0.65
 them were nobody in the blocks that `probability` was fitted to; with this 6 % are, and 53 instead of 55 % of the
 talkers are found."""
 
-_LOGIT_FIRST, _LOGIT_FURTHER = (
-    (5.44, 1.69, 4.01),
-    (4.78, 1.50, 3.88),
-)  # constant, slopes of `said` and `reached`: `probability`
+# Constant and slopes of `mean_evidence` and `agreement`, for `probability`.
+_LOGIT_FIRST, _LOGIT_FURTHER = (5.44, 1.69, 4.01), (4.78, 1.50, 3.88)
 _SPARE_DELAY_PENALTY = (3.2, 1.4, 0.0)  # off the log odds, by the number of spare delays
 
 
-def probability(said: float, reached: float, *, further: bool = False, spare: int = 2) -> float:
+def probability(mean_evidence: float, agreement: float, *, further: bool = False, spare: int = 2) -> float:
     """That a source is within half a metre on the floor of a place that the pairs speak for.
 
-    `said` is the mean over the pairs of log(p / uniform + 1) - log 2 at its delays: 0 where they say nothing. `reached`
-    is how high their curves are there against their own peaks: low where a few pairs speak loudly and the others of
-    somewhere else, as of places that are nobody's. The logistic function of their logarithms was fitted to the blocks
-    of 1 s of 120 simulated rooms, six microphones in each and one to three talkers (docs/guide/places.md).
+    `mean_evidence` is the mean over the pairs of log(p / uniform + 1) - log 2 at its delays: 0 where they say nothing.
+    `agreement` is how high their curves are there against their own peaks. It is low where a few pairs support this
+    place and the others another one, as with places where nobody is. The logistic function of both logarithms was
+    fitted to blocks of 1 s of 120 simulated rooms, six microphones in each and one to three talkers
+    (docs/guide/places.md).
 
     Args:
         further: whether it was found in what others had left, up to the first that was nobody's.
@@ -89,19 +88,19 @@ def probability(said: float, reached: float, *, further: bool = False, spare: in
             the coordinates that are looked for. Four microphones have none in space: nearly any three delays meet
             somewhere, and what they say there is no proof. What that takes off the odds was fitted to 36 rooms.
 
-    >>> [round(probability(said, 0.5), 2) for said in (0.1, 0.2, 0.3, 0.6)]
+    >>> [round(probability(mean_evidence, 0.5), 2) for mean_evidence in (0.1, 0.2, 0.3, 0.6)]
     [0.23, 0.49, 0.65, 0.86]
     >>> round(probability(0.3, 0.5, further=True), 2), round(probability(0.3, 0.3, further=True), 2)
     (0.57, 0.15)
     >>> [round(probability(0.6, 0.8, spare=spare), 2) for spare in (0, 1, 2, 5)]
     [0.62, 0.91, 0.98, 0.98]
     """
-    start, of_said, of_reached = _LOGIT_FURTHER if further else _LOGIT_FIRST
+    start, of_evidence, of_agreement = _LOGIT_FURTHER if further else _LOGIT_FIRST
     odds = (
         start
         - _SPARE_DELAY_PENALTY[min(max(spare, 0), 2)]
-        + of_said * np.log(max(said, 1e-9))
-        + of_reached * np.log(max(reached, 1e-9))
+        + of_evidence * np.log(max(mean_evidence, 1e-9))
+        + of_agreement * np.log(max(agreement, 1e-9))
     )
     return float(1 / (1 + np.exp(-np.clip(odds, -50, 50))))
 
@@ -205,7 +204,7 @@ class PositionEstimator:
         for frames in frames_of(evidence, recording, progress):
             blocks.add(frames)
         evidence.check_heard(recording.name)
-        found, whole = blocks.finished()
+        found, whole = blocks.results()
         miswired = evidence.miswired or blocks.miswired()
         answer = PositionEstimate(
             source=recording.name,
@@ -232,7 +231,7 @@ class PositionEstimator:
         left, taken = curves, list[Floats]()
         found = list[Position]()
         while len(found) < (MAX_AUTO_SOURCES if auto else int(self.sources)):
-            place = search.best(left, taken, MIN_SEPARATION)
+            place = search.best_place(left, taken, MIN_SEPARATION)
             if place is None:
                 break
             position = self._fit(search, left, place, further=bool(found))
@@ -240,25 +239,28 @@ class PositionEstimator:
                 break
             found.append(position)
             taken.append(place)
-            left = search.without(left, place)
+            left = search.remove_place(left, place)
         return tuple(found)
 
     def _fit(self, search: PlaceSearch, curves: Floats, place: Floats, *, further: bool) -> Position:
-        evidence, said = search.evidence, search.said(curves, place)
+        evidence, mean_evidence = search.evidence, search.mean_evidence(curves, place)
         delays, weights = search.delays_near(curves, place)
         fit = fit_position(
             self.geometry, evidence.pairs, delays, weights, place, height=self.height, speed_of_sound=self._speed
         )
         if evidence.kind == "posterior":
-            heard = np.unique(np.array(evidence.pairs)[search.living(curves)])
+            heard = np.unique(np.array(evidence.pairs)[search.informative_pairs(curves)])
             spare = len(heard) - 1 - (3 if self.height is None else 2)
             confidence = probability(
-                said - np.log1p(HISTOGRAM_FLOOR), search.reached(curves, place), further=further, spare=spare
+                mean_evidence - np.log1p(HISTOGRAM_FLOOR),
+                search.peak_agreement(curves, place),
+                further=further,
+                spare=spare,
             )
             confidence *= min(1.0, float(fit.used.mean()) / MIN_AGREEING_SHARE)
             stands_out = confidence >= MIN_CONFIDENCE
         else:
-            confidence, stands_out = min(1.0, max(0.0, said)), None
+            confidence, stands_out = min(1.0, max(0.0, mean_evidence)), None
         within = np.clip(place, self.volume[:, 0], self.volume[:, 1]) if self._bounded else None
         return position_from_fit(
             fit,
@@ -293,7 +295,7 @@ class _Blocks:
                 self._finish()
             self._sums.add(frames.part(numbers == number))
 
-    def finished(self) -> tuple[tuple[PositionBlock, ...], tuple[Position, ...]]:
+    def results(self) -> tuple[tuple[PositionBlock, ...], tuple[Position, ...]]:
         """The blocks, and the positions of the whole."""
         while len(self._done) < self._count:
             self._finish()

@@ -62,14 +62,14 @@ def array(name: str | Path | Geometry) -> Geometry:
     if text in FIXED:
         return Geometry(FIXED[text](), text)
     if shape in SHAPES:
-        return Geometry(_sized(text, shape, sizes), text)
+        return Geometry(_positions_of_shape(text, shape, sizes), text)
     if Path(text).suffix.lower() in (".toml", ".csv") or exists(text) or broken_link(text):
         return read_geometry(text)
     forms = [*FIXED, *(form for form, _ in SHAPES.values())]
     raise InputError(f"there is no array {short_repr(text)}; there are {', '.join(forms)}, or give a TOML or CSV file")
 
 
-def _sized(text: str, shape: str, sizes: list[str]) -> Floats:
+def _positions_of_shape(text: str, shape: str, sizes: list[str]) -> Floats:
     form, make = SHAPES[shape]
     try:
         *counts, size = sizes

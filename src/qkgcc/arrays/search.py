@@ -28,7 +28,7 @@ from scipy.ndimage import gaussian_filter1d, maximum_filter1d
 
 from qkgcc.arrays.evidence import ArrayEvidence, ArrayFrames
 from qkgcc.arrays.steering import Steering, near_delays
-from qkgcc.arrays.wiring import Miswiring, exchanged, same_shape
+from qkgcc.arrays.wiring import Miswiring, exchange, same_shape
 from qkgcc.core.types import Bools, Floats
 from qkgcc.dsp.peaks import vertex
 
@@ -63,9 +63,9 @@ class DelayHistogram:
         self._sums = np.zeros(sum(len(lags) for lags in evidence.lags))
 
     def add(self, frames: ArrayFrames) -> None:
-        said = frames.curves[frames.heard]
-        self.frames += len(said)
-        self._sums += (np.exp(said) if self._evidence.kind == "posterior" else said).sum(axis=0, dtype=np.float64)
+        curves = frames.curves[frames.heard]
+        self.frames += len(curves)
+        self._sums += (np.exp(curves) if self._evidence.kind == "posterior" else curves).sum(axis=0, dtype=np.float64)
 
     def join(self, other: DelayHistogram) -> None:
         """Add the frames of another of the same evidence."""
@@ -111,7 +111,7 @@ class PlaceSearch:
         """Seconds. Shape: (D, 3) -> (pairs, D)"""
         return near_delays(self.evidence.geometry, self.evidence.pairs, places, self._speed)
 
-    def best(self, curves: Floats, apart: Sequence[Floats] = (), separation: float = 0.0) -> Floats | None:
+    def best_place(self, curves: Floats, apart: Sequence[Floats] = (), separation: float = 0.0) -> Floats | None:
         """The place at which they add up to most; None: there is none left.
 
         Args:
@@ -121,30 +121,30 @@ class PlaceSearch:
         side, places, steering = self._side, self._cells, self._coarse
         while True:
             reach = _CORNER_REACH * side * np.sqrt(self._free.sum()) / self._speed  # twice the half of the diagonal
-            said = steering(self._widened(curves, reach)[None])[0]
+            totals = steering(self._widen(curves, reach)[None])[0]
             for other in apart:
-                said[np.linalg.norm((places - other)[:, :2], axis=1) < separation] = -np.inf
-            if not np.isfinite(said.max()):
+                totals[np.linalg.norm((places - other)[:, :2], axis=1) < separation] = -np.inf
+            if not np.isfinite(totals.max()):
                 return None
             if side <= _FINE:
-                return np.asarray(places[int(said.argmax())])
-            best = np.argsort(-said)[:_DIVIDED_CELLS]
+                return np.asarray(places[int(totals.argmax())])
+            best = np.argsort(-totals)[:_DIVIDED_CELLS]
             side /= 2
             places = (places[best][:, None] + side / 2 * self._corners).reshape(-1, 3)
             steering = self.evidence.steering(self.delays(places))
 
-    def said(self, curves: Floats, place: Floats) -> float:
+    def mean_evidence(self, curves: Floats, place: Floats) -> float:
         """The mean of the curves at a place, over the pairs that say anything at all."""
         total = float(self.evidence.steering(self.delays(place[None]))(curves[None])[0, 0])
-        living = self.living(curves)
+        living = self.informative_pairs(curves)
         flat = [float(curve[0]) for curve, lives in zip(self.evidence.split(curves), living, strict=True) if not lives]
         return (total - sum(flat)) / int(living.sum()) if living.any() else 0.0
 
-    def living(self, curves: Floats) -> Bools:
+    def informative_pairs(self, curves: Floats) -> Bools:
         """Which pairs say anything at all: those of a dead microphone do not. Shape: (P,)"""
         return np.array([np.ptp(curve) > _FLAT_RANGE for curve in self.evidence.split(curves)])
 
-    def reached(self, curves: Floats, place: Floats) -> float:
+    def peak_agreement(self, curves: Floats, place: Floats) -> float:
         """How high the curves are at a place, above their medians and against their peaks: the mean over the pairs that
         say anything at all."""
         shares = []
@@ -173,7 +173,7 @@ class PlaceSearch:
             weights.append(max(0.0, float(curve[best]) - middle) / spread if spread > _FLAT_RANGE else 0.0)
         return np.array(delays), np.array(weights) ** 2
 
-    def without(self, curves: Floats, place: Floats) -> Floats:
+    def remove_place(self, curves: Floats, place: Floats) -> Floats:
         """The curves with what a place explains taken out of each: no more than their median there. Shape: (K,)"""
         left = curves.copy()
         expected = self.delays(place[None])[:, 0]
@@ -186,7 +186,7 @@ class PlaceSearch:
     def _coarse(self) -> Steering:
         return self.evidence.steering(self.delays(self._cells))
 
-    def _widened(self, curves: Floats, reach: float) -> Floats:
+    def _widen(self, curves: Floats, reach: float) -> Floats:
         """Each value the largest within so many seconds."""
         parts = zip(self.evidence.lags, self.evidence.split(curves), strict=True)
         return np.concatenate(
@@ -206,13 +206,13 @@ def find_exchange(search: PlaceSearch, blocks: list[Floats]) -> Miswiring | None
     if len(evidence.geometry) < 5:  # any three delays of four meet somewhere
         return None
     given = tuple(range(len(evidence.geometry)))
-    tried = [(i, j) for i, j in combinations(given, 2) if not same_shape(evidence.geometry, exchanged(given, i, j))]
+    tried = [(i, j) for i, j in combinations(given, 2) if not same_shape(evidence.geometry, exchange(given, i, j))]
     agreed = np.array([_agreement(search, curves) for curves in blocks])
     gains: dict[tuple[int, int], float] = {}
     for pair in tried:
         sums = 0.0
         for count, curves in enumerate(blocks, start=1):
-            sums += _agreement(search, _relabelled(evidence, curves, exchanged(given, *pair)))
+            sums += _agreement(search, _relabel(evidence, curves, exchange(given, *pair)))
             if count == _TRIED_BLOCKS and sums <= agreed[:_TRIED_BLOCKS].sum():
                 break
         else:
@@ -223,11 +223,11 @@ def find_exchange(search: PlaceSearch, blocks: list[Floats]) -> Miswiring | None
 
 def _agreement(search: PlaceSearch, curves: Floats) -> float:
     """How much the pairs speak for the best place: 0 where they say nothing."""
-    place = search.best(curves)
-    return 0.0 if place is None else search.said(curves, place) - float(np.log1p(HISTOGRAM_FLOOR))
+    place = search.best_place(curves)
+    return 0.0 if place is None else search.mean_evidence(curves, place) - float(np.log1p(HISTOGRAM_FLOOR))
 
 
-def _relabelled(evidence: ArrayEvidence, curves: Floats, order: tuple[int, ...]) -> Floats:
+def _relabel(evidence: ArrayEvidence, curves: Floats, order: tuple[int, ...]) -> Floats:
     """Curves with channel i at microphone order[i]; what lies outside the lags of a pair is unknown. Shape: (K,)"""
     parts, numbers = evidence.split(curves), {pair: number for number, pair in enumerate(evidence.pairs)}
     made = []

@@ -183,11 +183,11 @@ class WiringCheck:
 
     def _finish(self) -> None:
         curves = self._curves()
-        given = self._steered(curves, self._orders[0], self._arrivals)
+        given = self._steer(curves, self._orders[0], self._arrivals)
         waves = self._arrivals
         if len(self._orders[0]) > TUNING.max_all_directions:
             waves = waves[np.argsort(given.sum(axis=0))[-TUNING.likeliest_directions :]]
-        self._of_orders += [self._steered(curves, order, waves).mean(axis=0).max() for order in self._orders]
+        self._of_orders += [self._steer(curves, order, waves).mean(axis=0).max() for order in self._orders]
         signs = self._signs[:, self._pairs[:, 0]] * self._signs[:, self._pairs[:, 1]]
         self._of_signs += (signs @ given).max(axis=1) / len(self._pairs)
         self._blocks += 1
@@ -202,7 +202,7 @@ class WiringCheck:
         whole = np.fft.irfft(spectra, length) * length / (2 * self._band.sum())
         return np.concatenate([whole[:, -self._reach :], whole[:, : self._reach + 1]], axis=1)
 
-    def _steered(self, curves: Floats, order: tuple[int, ...], waves: npt.NDArray[np.int64]) -> Floats:
+    def _steer(self, curves: Floats, order: tuple[int, ...], waves: npt.NDArray[np.int64]) -> Floats:
         """What each pair says of plane waves, with channel i at microphone order[i]. Shape: ..., (D, M) -> (P, D)"""
         late = waves[:, order]
         lags = late[:, self._pairs[:, 0]] - late[:, self._pairs[:, 1]]
@@ -215,14 +215,14 @@ def _orders(geometry: Geometry) -> list[tuple[int, ...]]:
     if len(given) <= 4:
         others = sorted(permutations(given), key=lambda order: sum(a != b for a, b in zip(order, given, strict=True)))
     else:
-        others = [exchanged(given, i, j) for i, j in combinations(given, 2)]
+        others = [exchange(given, i, j) for i, j in combinations(given, 2)]
     return [given, *(order for order in others if not same_shape(geometry, order))]
 
 
-def exchanged(order: tuple[int, ...], i: int, j: int) -> tuple[int, ...]:
+def exchange(order: tuple[int, ...], i: int, j: int) -> tuple[int, ...]:
     """With two in each other's places.
 
-    >>> exchanged((0, 1, 2), 0, 2)
+    >>> exchange((0, 1, 2), 0, 2)
     (2, 1, 0)
     """
     changed = list(order)

@@ -71,7 +71,7 @@ def rows(
         {
             "time": round(track.time, 4),
             "track": track.id,
-            **{name: _rounded(value) for name, value in zip(ANGLES, angles(track.direction), strict=True)},
+            **{name: _round_angle(value) for name, value in zip(ANGLES, angles(track.direction), strict=True)},
             "spread": round(track.spread, 2),
             "probability": round(track.probability, 4),
             "speaking": round(track.speaking, 4),
@@ -118,7 +118,7 @@ def _segment(run: list[Track], seconds_per_frame: float, angles: Callable[[Float
     return Segment(run[0].id, start, run[-1].time + seconds_per_frame / 2 - start, *middle)
 
 
-def _rounded(value: float | None) -> float | None:
+def _round_angle(value: float | None) -> float | None:
     return None if value is None else round(value, 2) + 0.0
 
 

@@ -193,7 +193,7 @@ class Tracker:
         most: int | None = None,
         line: bool = False,
     ) -> None:
-        self.grid = _checked_grid(grid)
+        self.grid = _check_grid(grid)
         self._reflected = len(self.grid) * reflection_ridges(len(self.grid)).T if check_flag("line", line) else None
         if most is not None:
             most = check_count("most", most)
@@ -242,7 +242,7 @@ class Tracker:
             weights: of the grid's directions, from 0, where the one dominant source may be; any sum. Shape: (G,)
             reliability: 0: the frame says nothing of directions, 1: as much as its weights say.
         """
-        given = self._checked(time, weights, reliability)
+        given = self._check_frame(time, weights, reliability)
         peak = self.grid[int(np.argmax(given))]
         reliability *= float(peakedness(given[self.grid @ peak > _PEAK].sum()))
         given = normalise((given / given.max()) ** self._sharpness)
@@ -354,7 +354,7 @@ class Tracker:
             old = int(np.argmin(away))
             self._ids = self._ids.copy()
             if not math.isfinite(away[old]) and self._full():
-                if not self._made_room():
+                if not self._make_room():
                     continue
                 # Its past is that of a candidate beside all the others, and is not told.
                 self._past = [() if k == new else past for k, past in enumerate(self._past)]
@@ -368,7 +368,7 @@ class Tracker:
     def _full(self) -> bool:
         return self._most is not None and int((self._ids > 0).sum()) >= self._most
 
-    def _made_room(self) -> bool:
+    def _make_room(self) -> bool:
         """Whether the track that is silent for longest is so for long enough to end for another."""
         tracks = np.flatnonzero(self._ids > 0)
         longest = tracks[np.argmin(self._heard[tracks])]
@@ -420,7 +420,7 @@ class Tracker:
         self._past = pasts
         return sorted(reports, key=lambda report: report.id)
 
-    def _checked(self, time: float, weights: npt.ArrayLike, reliability: float) -> Floats:
+    def _check_frame(self, time: float, weights: npt.ArrayLike, reliability: float) -> Floats:
         if check_number("time of a frame", time, -1e9, 1e9, "s") <= self._time:
             raise InputError(
                 f"a frame at {time:g} s after {self._time:g} s; expected later times: reset() begins a new recording"
@@ -466,7 +466,7 @@ def _step(grid: Floats) -> float:
     return float(np.median(np.arccos(np.clip(cosines, -1, 1))))
 
 
-def _checked_grid(grid: npt.ArrayLike) -> Floats:
+def _check_grid(grid: npt.ArrayLike) -> Floats:
     given = check_array("grid", grid, "8 or more directions, one row of three numbers each")
     if given.ndim != 2 or given.shape[1] != 3 or len(given) < 8:
         raise InputError(f"a grid of shape {given.shape}; expected 8 or more directions, one row of three numbers each")
