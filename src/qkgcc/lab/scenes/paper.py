@@ -1,4 +1,4 @@
-"""The paper's distribution of training pairs and of test positions (DESIGN, "The benchmark"), drawn in arrays.
+"""The paper's distribution of training pairs and of test positions, drawn in arrays.
 
 Every number is a pure function of (seed, index), so a batch can hold any indices in any order.
 """
