@@ -288,7 +288,7 @@ def test_after_the_last_word_a_line_does_not_go_on_to_where_nobody_was_heard() -
     spoken = TIMES < 4  # from 250 to 186 degrees in the last two seconds, then a pause that says anything
     angles = np.where(spoken, 250 - 32 * (TIMES - 2), np.random.default_rng(0).uniform(0, 360, len(TIMES)))
     context = said(angles, np.where(spoken, 1.0, 0.02))
-    (gone,), (stays,) = context.lines(4.0, 5.0, 1), context.lines(4.0, 5.0, 1, held=False)
+    (gone,), (stays,) = context.lines(4.0, 5.0, 1), context.lines(4.0, 5.0, 1, may_drift=False)
     assert (2 * gone.cell, gone.rate) == (pytest.approx(170, abs=2), -32)  # held by nothing after it
     assert stays.rate == 0
     assert 186 <= 2 * stays.cell <= 250
