@@ -51,7 +51,8 @@ def reproduce(
     runs: Annotated[Path, typer.Option(help="Folder of the trainings.")] = Path("runs"),
     figures: Annotated[Path, typer.Option(help="Folder of the pictures.")] = Path("docs/figures"),
     data: Annotated[
-        Path | None, typer.Option(help="Folder of the corpora with real recordings (general).", envvar="QKGCC_DATA")
+        Path | None,
+        typer.Option(help="Folder of the corpora with real recordings (general, arrays).", envvar="QKGCC_DATA"),
     ] = None,
     scenes: Annotated[int, typer.Option(min=1, max=40, help="Scenes of each kind (arrays, tracks).")] = 40,
     cache: Annotated[Path | None, typer.Option(help="Where benchmarks are (default: the user's cache folder).")] = None,

@@ -64,15 +64,15 @@ def simulate(
 ) -> None:
     """Render simulated rooms: audio and truth.csv, or a picture of one.
 
-    A scene is given by distribution, seed and number. A folder that is partly there already is completed, with the same
-    settings only (settings.json; the count may grow). T60 is what Sabine's formula is asked for; the image method then
-    reverberates longer (1.0 s asked is about 1.3 s measured).
+    Distribution, seed and number define a scene. An existing folder is completed; its settings must be the same
+    (settings.json), but the count may grow. T60 is the nominal value given to Sabine's formula; rooms measure about
+    30 % longer.
 
-    truth.csv has a row for every recording that is there. Its delays are those of the first source in samples, positive
-    = channel 0 later: delay_samples in the middle of the recording, delay_first and delay_last at its ends. Where
-    moving is 1, delays has one every 64 ms. x, y, z (m) is where the source begins; spacing (m) is the true one of the
-    microphones, nominal_spacing the one they are believed to have; clipped is a share of the samples, band in Hz, level
-    in dB of full scale. The file holds the recording times scale.
+    truth.csv has a row for every recording. Its delays are those of the first source in samples, positive = channel 0
+    later: delay_samples in the middle of the recording, delay_first and delay_last at its ends. Where moving is 1,
+    delays has one every 64 ms. x, y, z (m) is the starting point of the source; spacing (m) is the true distance of the
+    microphones, nominal_spacing the assumed one; clipped is a share of the samples, band in Hz, level in dB of full
+    scale. The samples in the file are multiplied by scale.
 
     Examples:
 
