@@ -292,7 +292,7 @@ def test_after_the_last_word_a_line_does_not_go_on_to_where_nobody_was_heard() -
     assert (2 * gone.cell, gone.rate) == (pytest.approx(170, abs=2), -32)  # held by nothing after it
     assert stays.rate == 0
     assert 186 <= 2 * stays.cell <= 250
-    (walks,) = said(-60 + 32 * TIMES).lines(4.0, 5.0, 1, held=False)  # who is heard in the block may move
+    (walks,) = said(-60 + 32 * TIMES).lines(4.0, 5.0, 1, may_drift=False)  # who is heard in the block may move
     assert walks.rate == 32
 
 
