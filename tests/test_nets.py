@@ -12,7 +12,8 @@ from qkgcc.nets import NGCC, PGCC, QKGCC, Steered, Transformer
 
 
 def test_what_is_public_is_the_networks() -> None:
-    assert {getattr(qkgcc.nets, name) for name in qkgcc.nets.__all__} == {NGCC, PGCC, QKGCC, Steered, Transformer}
+    public = {getattr(qkgcc.nets, name) for name in qkgcc.nets.__all__}
+    assert {NGCC, PGCC, QKGCC, Steered, Transformer, qkgcc.nets.checkpoint} == public
 
 
 @pytest.mark.parametrize("network", [PGCC, QKGCC, Steered, Transformer])
