@@ -37,7 +37,7 @@ _MOST_TAPS = 64  # of a convolution channel by channel
 
 
 _NUMBERS = [
-    "windows", "bins", "numbers", "heads", "radius", "pool", "channels", "window_kernel", "kernel", "maps",
+    "windows", "bins", "numbers", "heads", "radius", "channels", "window_kernel", "kernel", "maps",
     "blocks", "block_channels", "block_kernel", "delay_channels", "delay_kernel", "logit_kernel",
 ]  # fmt: skip
 _ARRAYS = [

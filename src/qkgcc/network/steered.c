@@ -1,4 +1,4 @@
-/* QK-GCC on one core, steered or published: from the spectra of frames to logits. `qkgcc.inference.kernel` calls it.
+/* QK-GCC on one core, steered or published: from the spectra of frames to logits. `qkgcc.network.kernel` calls it.
 
    Frequencies lie in four phases: every fourth bin is a plane of floats along (window, tile of four bins), one after the
    other in memory. Between the windows, and around them, a plane has zeros that convolutions reach into, so that a tap
@@ -27,7 +27,7 @@ typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias))
 typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 typedef struct {
-    int32_t windows, bins, numbers, heads, radius, pool;              /* the front end */
+    int32_t windows, bins, numbers, heads, radius;                    /* the front end */
     int32_t channels, window_kernel, kernel, maps, blocks, block_channels, block_kernel;
     int32_t delay_channels, delay_kernel, logit_kernel;
     /* folded front end: R (n, n), r (n, bins), floor (bins), M (heads, n + 1, n + 1), L, N (heads, n + 1, bins),
@@ -446,14 +446,13 @@ static void correlation(
 }
 
 typedef struct {
-    int rows, tiles, features, spare, fine, coarse;
+    int tiles, features, spare, fine, coarse;
     ptrdiff_t row, margin, stride, tokens, lags, sums, size;
 } Sizes;
 
 static Sizes sizes(const Network *net, int channels, int lags) {
     Sizes z;
-    z.rows = (net->bins + net->pool - 1) / net->pool;
-    z.tiles = (z.rows + PHASES - 1) / PHASES;
+    z.tiles = (net->bins + PHASES - 1) / PHASES;
     z.features = net->heads * (2 * net->radius + 1);
     int beyond = net->blocks ? net->block_kernel / 2 : 1; /* tiles that a tap reaches beyond its own */
     z.row = z.tiles + beyond;
@@ -525,9 +524,8 @@ static Place places(
     if (net->blocks) memset(at.tile_mask.data, 0, sizeof(float) * rounded(at.tile_mask.length, BLOCK));
     for (int k = 0; k < net->bins; k++)
         if (usable[k] > 0) {
-            int r = k / net->pool; /* usable where any of its bins is; a tile, where any of its rows is */
-            at.mask.data[r % PHASES * at.mask.plane + r / PHASES] = 1;
-            if (net->blocks) at.tile_mask.data[r / PHASES] = 1;
+            at.mask.data[k % PHASES * at.mask.plane + k / PHASES] = 1;
+            if (net->blocks) at.tile_mask.data[k / PHASES] = 1; /* a tile is usable where any of its bins is */
         }
     for (int w = 1; w < W; w++) { /* the same in all windows */
         for (int p = 0; p < PHASES; p++)
@@ -566,7 +564,7 @@ static void in_phases(const float *restrict from, int rows, float *restrict to, 
     for (int r = PHASES * tiles; r < rows; r++) to[r % PHASES * plane + tiles] = from[r];
 }
 
-/* C of two channels, as rows of evidence: pooled, in phases */
+/* C of two channels, in phases */
 static void match(const Place *at, int first, int second) {
     const Network *net = at->net;
     const Sizes *z = &at->z;
@@ -575,14 +573,7 @@ static void match(const Place *at, int first, int second) {
         for (int i = 0; i < z->features; i++) {
             const float *from = at->whole + i * z->stride;
             float *to = at->x.data + (ptrdiff_t)i * PHASES * at->x.plane + w * at->x.row;
-            if (net->pool == 1)
-                in_phases(from, z->rows, to, at->x.plane);
-            else
-                for (int r = 0; r < z->rows; r++) {
-                    float sum = 0;
-                    for (int k = r * net->pool; k < (r + 1) * net->pool && k < net->bins; k++) sum += from[k];
-                    to[r % PHASES * at->x.plane + r / PHASES] = sum / (float)net->pool;
-                }
+            in_phases(from, net->bins, to, at->x.plane);
         }
     }
 }
@@ -659,9 +650,9 @@ static void steer(const Place *at, const float *steering, int columns, int lags,
                 packed[((ptrdiff_t)(m / OUTPUTS) * R + k) * OUTPUTS + m % OUTPUTS] = at->total[(2 * m + part) * R + k];
         n = 0;
         for (int p = 0; p < PHASES; p++)
-            for (int t = 0; t < z->tiles; t++) { /* a tile may end beyond the last row: there is no evidence */
-                int k = PHASES * t + p < z->rows ? PHASES * t + p : 0;
-                at->rows[n++] = steering + ((ptrdiff_t)part * z->rows + k) * columns;
+            for (int t = 0; t < z->tiles; t++) { /* a tile may end beyond the last bin: there is no evidence */
+                int k = PHASES * t + p < net->bins ? PHASES * t + p : 0;
+                at->rows[n++] = steering + ((ptrdiff_t)part * net->bins + k) * columns;
             }
         product(at->rows, n, packed, P, columns, at->parts + part * P * z->lags, z->lags, (Finish){0});
     }
@@ -687,7 +678,7 @@ static void steer(const Place *at, const float *steering, int columns, int lags,
 }
 
 static void reliability_of(const Place *at, float *reliability) {
-    for (int k = 0; k < at->z.rows; k++) {
+    for (int k = 0; k < at->net->bins; k++) {
         float squares = 0;
         for (int m = 0; m < 2 * at->net->maps; m++) {
             float part = at->net->read[m / 2] * at->total[(m * PHASES + k % PHASES) * at->z.tiles + k / PHASES];
@@ -706,7 +697,7 @@ ptrdiff_t JOIN(ENTRY, _memory)(const Network *net, int channels, int lags) { ret
 int JOIN(ENTRY, _outputs)(void) { return OUTPUTS; }
 
 /* spectra (frames, windows, channels, 2, bins), real and imaginary; pairs (count, 2) of channels; usable (bins) 1 or 0;
-   steering (2 rows, columns), see `steer` -> logits (frames, pairs, lags) and reliability (frames, pairs, rows), either of them
+   steering (2 bins, columns), see `steer` -> logits (frames, pairs, lags) and reliability (frames, pairs, bins), either of them
    NULL if not wanted.
 
    `memory` holds zeros at the first call; what must be zero at the next one of the same sizes, this leaves so. `rows`
@@ -723,7 +714,7 @@ void ENTRY(
             ptrdiff_t pair = (ptrdiff_t)f * count + i;
             match(&at, pairs[2 * i], pairs[2 * i + 1]);
             weigh(&at);
-            if (reliability) reliability_of(&at, reliability + pair * at.z.rows);
+            if (reliability) reliability_of(&at, reliability + pair * net->bins);
             if (logits) steer(&at, steering, columns, lags, logits + pair * lags);
         }
     }
