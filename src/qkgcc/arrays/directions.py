@@ -119,7 +119,7 @@ class DirectionEstimator:
     (60, 30, 150)
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what users may set
         self,
         geometry: Geometry | str | Path,
         method: str | Path = ARRAY_DEFAULT,

@@ -121,7 +121,7 @@ class ArrayEvidence:
         threads: that share the frames of a batch; by default one for each core.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what users may set
         self,
         geometry: Geometry | str | Path,
         method: str | Path | Network = ARRAY_DEFAULT,

@@ -124,7 +124,7 @@ class PositionEstimator:
         speed_of_sound: metres per second.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what users may set
         self,
         geometry: Geometry | str | Path,
         method: str | Path = ARRAY_DEFAULT,

@@ -178,7 +178,7 @@ def _covariance(
     return full
 
 
-def position_from_fit(
+def position_from_fit(  # noqa: PLR0913
     fit: Fit,
     geometry: Geometry,
     pairs: Pairs,

@@ -43,7 +43,7 @@ class _Progress:
     what: Any
 
 
-def share_tasks(
+def share_tasks(  # noqa: C901 - one loop with its ways to end
     tasks: Sequence[T],
     begin: Callable[..., Callable[[T, StopRequest, Callable[[Any], object]], R]],
     arguments: tuple[Any, ...],

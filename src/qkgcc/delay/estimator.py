@@ -103,7 +103,7 @@ class DelayEstimator:
     (7.0, 49)
     """
 
-    def __init__(
+    def __init__(  # noqa: C901, PLR0913 - what users may set, each checked
         self,
         method: str | Path = DEFAULT,
         *,

@@ -77,7 +77,7 @@ class Config:
     compile: bool = True
     """Compile the network and replay each step as a CUDA graph, on a GPU."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self) -> None:  # noqa: C901 - one check after the other
         for spread in ("t60", "snr"):
             if isinstance(getattr(self, spread), list):
                 object.__setattr__(self, spread, tuple(getattr(self, spread)))
