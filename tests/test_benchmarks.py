@@ -96,6 +96,7 @@ def test_every_figure_that_was_asked_of_a_frame_is_in_the_table() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_one_run_has_every_figure_that_was_asked_and_says_what_was_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,6 +205,7 @@ def interpret(script: str) -> list[list[float]]:
     return [[float(word) for word in line.split()] for line in run.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_the_kernels_agree_with_torch_in_the_interpreter() -> None:
     """Both orders, both sizes of token, blocks that do not divide the bins, frames that do not fill their block."""
     script = """
@@ -244,6 +245,7 @@ for (batch, heads, bins), terms, radius, split, dtype in [
         assert max(gradients) < 3e-7
 
 
+@pytest.mark.slow
 def test_the_operator_is_what_torch_is_told_of_it() -> None:
     """Shapes, types and gradients, in the interpreter."""
     script = """
@@ -259,6 +261,7 @@ print(*(float(x == "SUCCESS") for x in torch.library.opcheck(banded_product, (*a
     assert all(results)
 
 
+@pytest.mark.slow
 def test_the_network_through_the_kernels_is_one_graph_and_equal() -> None:
     """The path of a GPU, from frames to gradients, in the interpreter."""
     script = """

@@ -114,6 +114,7 @@ def test_every_point_of_every_source_has_its_responses() -> None:
     assert here.delay().shape == (3,)
 
 
+@pytest.mark.slow
 def test_the_gpu_kernel_agrees_with_the_cpu_engine_in_the_interpreter() -> None:
     """Rooms of different size and order in one batch, at most 2000 images each."""
     script = """

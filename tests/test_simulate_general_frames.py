@@ -296,6 +296,7 @@ def test_what_cannot_be_made_is_said(at_rest: Scenes, sources: GeneralSources) -
 # The kernel of the GPU
 
 
+@pytest.mark.slow
 def test_the_gpu_kernel_gives_the_same_frames_in_the_interpreter() -> None:
     """One scene with a walk through a small room of few images, one at rest in the open, in one filled block."""
     script = """

@@ -84,11 +84,13 @@ def learns(config: Config, sets: tuple, unseen: PairSet, folder: Path) -> tuple[
     return after <= 0.75 * before and share >= 3 / 47, f"loss {before:.2f} -> {after:.2f}, unseen {share:.1%}"
 
 
+@pytest.mark.slow
 def test_the_tiny_training_learns(tmp_path: Path, learning_sets: tuple, unseen: PairSet) -> None:
     learned, said = learns(LEARNING, learning_sets, unseen, tmp_path)
     assert learned, said
 
 
+@pytest.mark.slow
 def test_shuffled_labels_are_not_learnt(tmp_path: Path, learning_sets: tuple, unseen: PairSet) -> None:
     control, (real, validation) = dataclasses.replace(LEARNING, shuffled_labels=True), learning_sets
     order = torch.randperm(len(real), generator=torch.Generator().manual_seed(0))
@@ -440,6 +442,7 @@ def test_a_command_that_is_told_to_end_saves_its_state(tmp_path: Path, number: s
     assert (tmp_path / "run" / STATE).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [2])
 def test_several_processes_train_together(tmp_path: Path, processes: int) -> None:
     with socket.socket() as free:
