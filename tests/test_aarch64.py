@@ -64,7 +64,7 @@ class OnArm:
     ) -> np.ndarray:
         here, (frames, windows, channels) = self.here, spectra.shape[:3]
         shape = here._shape
-        each = {"logits": 0, "reliability": shape.rows, "means": here._numbers["maps"]}
+        each = {"logits": 0, "reliability": shape.bins, "means": here._numbers["maps"]}
         table, lags = np.zeros((0, 0), np.float32), 0
         if steering is not None:
             table, lags = kernel._upper_half(steering), steering.shape[1] - 2 * shape.spare

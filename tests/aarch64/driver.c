@@ -42,7 +42,7 @@ int main(int count, char **names) {
     int lags = number(), results = number(), pointers = number();
     Network net;
     int32_t *numbers = (int32_t *)&net;
-    size_t known = offsetof(Network, turn) / sizeof(int32_t);
+    size_t known = offsetof(Network, logit_kernel) / sizeof(int32_t) + 1; /* before the pointers there may be a gap */
     get(numbers, known * sizeof(int32_t));
     const float **arrays = (const float **)&net.turn;
     for (size_t i = 0; i < (sizeof net - offsetof(Network, turn)) / sizeof *arrays; i++) arrays[i] = floats(net.radius);
