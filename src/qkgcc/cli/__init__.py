@@ -51,7 +51,7 @@ _MOVED = {
 }
 """Options that `estimate` had, and the command that has them."""
 _MOVED_TO = {
-    "batch": "qkgcc batch FOLDER --out OUT",
+    "batch": "qkgcc batch FOLDER --out OUT; one file as a table: --format csv > FILE.csv",
     "listen": "qkgcc listen - --raw s16le --sample-rate 48000",
 }
 

@@ -37,7 +37,7 @@ _PIPE_BLOCKS = 100  # a second: answers do not depend on how the bytes come, and
 def listen(
     options: dict[str, Any],
     pipe: Annotated[
-        str | None, typer.Argument(metavar="[-]", help="- reads raw samples from standard input (with --raw).")
+        str | None, typer.Argument(metavar="[-]", help="Give - to read raw samples from standard input (with --raw).")
     ] = None,
     device: Annotated[
         str | None, typer.Option("--device", "-d", help="Number of a sound card, or a part of its name.")

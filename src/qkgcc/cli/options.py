@@ -56,7 +56,7 @@ MethodIfGiven = Annotated[
         f"{ARRAY_DEFAULT}.",
     ),
 ]
-Channels = Annotated[tuple[int, int], typer.Option(help="The two channels, quantity from 0.")]
+Channels = Annotated[tuple[int, int], typer.Option(help="The two channels, counted from 0.")]
 Pairs = Annotated[
     str | None, typer.Option(help="`all` pairs of channels, or some of them: 0-1,0-3 (default: --channels).")
 ]

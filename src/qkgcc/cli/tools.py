@@ -61,7 +61,7 @@ def doctor(
 ) -> None:
     """Find what spoils the delays of a recording: wiring, levels, clocks, clipping, hum.
 
-    Channels are quantity from 0; with `--channels`, in the order given there. Exit code 0: no finding; 1: findings.
+    Channels are counted from 0; with `--channels`, in the order given there. Exit code 0: no finding; 1: findings.
 
     Examples:
 

@@ -348,7 +348,9 @@ class DelayEstimator:
     ) -> Explanation:
         """How much each frequency of a recording counts to a steered network; the arguments are those of a call."""
         if self._network is None or not self._network.model.any_delay:
-            raise InputError(f"{self.method} has no learned weights of frequencies to show: take a steered network")
+            raise InputError(
+                f"{self.method} has no learned weights of frequencies to show: use general or another steered network"
+            )
         check_callback("progress", progress)
         recording = _opened(source, sample_rate, channels, start, end, other)
         method = cast(Network, self.method_at(recording.sample_rate))
