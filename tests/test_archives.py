@@ -388,10 +388,13 @@ def test_what_cannot_be_is_said(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "new"),
     [
-        (("in", "--out", "o"), "--out: use qkgcc batch FOLDER --out OUT"),
-        (("in", "--out=o"), "--out: use qkgcc batch FOLDER --out OUT"),
-        (("in", "-j", "2"), "-j: use qkgcc batch FOLDER --out OUT"),
-        (("in", "--skip-existing"), "--skip-existing: use qkgcc batch FOLDER --out OUT"),
+        (("in", "--out", "o"), "--out: use qkgcc batch FOLDER --out OUT; one file as a table: --format csv > FILE.csv"),
+        (("in", "--out=o"), "--out: use qkgcc batch FOLDER --out OUT; one file as a table: --format csv > FILE.csv"),
+        (("in", "-j", "2"), "-j: use qkgcc batch FOLDER --out OUT; one file as a table: --format csv > FILE.csv"),
+        (
+            ("in", "--skip-existing"),
+            "--skip-existing: use qkgcc batch FOLDER --out OUT; one file as a table: --format csv > FILE.csv",
+        ),
         (("-", "--raw", "s16le"), "--raw: use qkgcc listen - --raw s16le --sample-rate 48000"),
         (("-", "--lookahead", "1"), "--lookahead: use qkgcc listen - --raw s16le --sample-rate 48000"),
     ],

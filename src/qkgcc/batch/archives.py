@@ -261,7 +261,7 @@ class OutputMemory:
         if held and self._options is not None and (changed := _changes(self._options, options)):
             raise InputError(
                 f"{display_name(self.folder)} holds {len(held)} of these outputs made with other options "
-                f"({'; '.join(changed)}): give those, or another folder, or do not skip existing outputs, to do all again"
+                f"({'; '.join(changed)}): give those or another folder, or do not skip existing outputs"
             )
         return [task for task in given if task not in held]
 
