@@ -75,7 +75,7 @@ $(VENV)/.test: pyproject.toml constraints.txt $(KERNEL) | $(BIN)/python
 	touch $@ $(VENV)/.demo
 
 # As a user's: no editable install, and torch nowhere near.
-$(LIGHT)/.installed: pyproject.toml constraints.txt $(KERNEL) $(shell find src -name '*.py' -o -name '*.json' -o -name '*.toml')
+$(LIGHT)/.installed: pyproject.toml constraints.txt $(KERNEL) $(shell find src -name '*.py' -o -name '*.json' -o -name '*.toml' -o -name '*.safetensors' -o -name '*.onnx')
 	$(PYTHON) -m venv $(LIGHT)
 	$(LIGHT)/bin/python $(INSTALL) --force-reinstall . pytest hypothesis
 	touch $@

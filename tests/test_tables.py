@@ -171,7 +171,6 @@ def network(change: Callable[[dict[str, Any]], object], **tensors: np.ndarray) -
     return save(dict(weights) | tensors, {"qkgcc": json.dumps(content)})
 
 
-DEEP = '{"qkgcc": "' + 10_000 * "[" + '"}'
 WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
     "a number of 4000 digits": lambda card: card.update(sample_rate=10**4000),
     "a delay of 4000 digits": lambda card: card.update(delays=[0, 10**4000]),

@@ -15,7 +15,7 @@ from qkgcc.lab.study.scoring import score_tracks
 from qkgcc.tracks.motion import Motion, State, angle_between, move, tangent_towards
 from qkgcc.tracks.paths import TUNING, find_tracks
 from qkgcc.tracks.segments import COLUMNS, Segment, rows, rttm, segments
-from qkgcc.tracks.tracker import Track, Tracker, Trajectory, smooth
+from qkgcc.tracks.tracker import Track, Tracker, Trajectory, _smooth_states, smooth
 
 pytestmark = pytest.mark.numeric
 
@@ -761,3 +761,17 @@ def test_motion_and_segments_check_what_they_are_given() -> None:
         Motion(widest=200)
     with pytest.raises(InputError, match=r"0\.064"):
         segments([], 0.0)
+
+
+def test_long_pauses_leave_variances_positive() -> None:
+    # While nobody speaks, the spread of a direction is limited; the way back in time has to know that.
+    motion = Motion()
+    ahead, way = np.array([1.0, 0, 0]), np.array([0, 0.1, 0])
+    first = State(ahead, way, np.diag(np.radians([5.0, 20.0]) ** 2))
+    for seconds in (0.032, 0.5, 2.0, 5.0):
+        wide = motion.predict(first, 5.0)
+        then = motion.predict(wide, seconds)
+        known = State(then.direction, then.velocity, 1e-3 * then.covariance)
+        moments = [(0.0, wide), (seconds, known)]
+        track = [Track(1, time, state, probability=1.0, speaking=1.0, evidence=1.0) for time, state in moments]
+        assert all((np.linalg.eigvalsh(state.covariance) > 0).all() for state in _smooth_states(track, motion))

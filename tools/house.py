@@ -19,7 +19,7 @@ import numpy as np
 
 LAB = {"lab", "nets", "models", "train", "experiments", "simulate", "data"}
 LAB_COMMANDS = {"cli/data.py", "cli/simulate.py", "cli/train.py", "cli/reproduce.py"}  # before there was a lab
-LONG_FUNCTION, MANY_PARAMETERS, LONG_CLASS, LONG_FILE = 60, 8, 250, 600
+LONG_FUNCTION, MANY_PARAMETERS, LONG_CLASS = 60, 8, 250
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 

@@ -61,7 +61,7 @@ class Totals:
 
 
 def _size(name: str, size: int) -> int:
-    return max(1, size // {"process": 100, "command": 4, "export": 4}.get(name, 1))
+    return max(1, size // {"process": 100, "command": 4}.get(name, 1))
 
 
 def seeds(name: str) -> list[str]:

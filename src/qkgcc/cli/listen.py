@@ -178,7 +178,7 @@ def _array_options(
 ) -> dict[str, Any]:
     """The arguments of `DirectionEstimator`."""
     shared = ("method", "band", "frame", "hop", "threads", "speed_of_sound")
-    given = [name for name, value in options.items() if name not in shared and value not in (None, False)]
+    given = [name for name, value in options.items() if name not in shared and value is not None and value is not False]
     given = [name for name in given if (name, options[name]) != ("max_sources", 1)]
     if given or lookahead is not None:
         name = (given or ["lookahead"])[0].replace("_", "-")

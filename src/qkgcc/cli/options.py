@@ -52,8 +52,7 @@ MethodIfGiven = Annotated[
     typer.Option(
         "--method",
         "-m",
-        help=f"One of `qkgcc methods`, or the checkpoint of a network. Default: {DEFAULT}; with --array: "
-        f"{ARRAY_DEFAULT}.",
+        help=f"One of `qkgcc methods`, or the checkpoint of a network. Default: {DEFAULT}; of arrays: {ARRAY_DEFAULT}.",
     ),
 ]
 Channels = Annotated[tuple[int, int], typer.Option(help="The two channels, counted from 0.")]

@@ -142,6 +142,10 @@ def check_pairs(pairs: Any) -> list[tuple[int, int]]:
     listed = pairs.tolist() if hasattr(pairs, "tolist") else pairs
     if isinstance(listed, (str, bytes)) or not hasattr(listed, "__iter__"):
         raise InputError(f"pairs is {short_repr(pairs)}; expected pairs of channels, such as [(0, 1), (0, 2)]")
+    try:
+        listed = list(listed)
+    except (TypeError, ValueError):  # such as a closed file
+        raise InputError(f"pairs is {short_repr(pairs)}, which cannot be read; expected [(0, 1), (0, 2)]") from None
     return [check_pair(pair) for pair in listed]
 
 

@@ -68,7 +68,7 @@ def steering_matrix(
 def check_delays(delays: Floats, step: float) -> None:
     """The convolutions along the delays know one step: an `InputError` for any others. Shape: (L,)"""
     if not _even(np.ascontiguousarray(delays, np.float64).tobytes(), step):
-        raise InputError(f"delays are {delays.tolist()}; expected at least one, {step:g} samples apart, rising")
+        raise InputError(f"delays are {delays.tolist()}; expected at least one, rising in steps of {step:g} (samples)")
 
 
 @lru_cache(maxsize=64)

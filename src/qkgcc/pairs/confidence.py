@@ -67,18 +67,6 @@ def limit_cap(excess: npt.ArrayLike, limit: float) -> Floats:
     return np.asarray(1 - (1 - CUT_OFF) * np.clip(over, 0, 1))
 
 
-def coherence_spectrum(
-    frames: Samples,
-    *,
-    max_lag: int,
-    sample_rate: float,
-    band: tuple[float, float] | None = None,
-) -> npt.NDArray[np.complexfloating[Any, Any]]:
-    """Spectrum of the SCOT curve that judges; additive over frames. Shape: (batch, 2, n) -> (batch, F)."""
-    both = coherence_segments(frames, max_lag=max_lag)
-    return coherence_cross(both.channel(0), both.channel(1), sample_rate=sample_rate, band=band)
-
-
 def coherence_segments(frames: Samples, *, max_lag: int) -> gcc.Spectra:
     """What a channel needs alone for that. Shape: (batch, channels, n)"""
     return gcc.averaged_spectra(frames, _segment(frames.shape[-1], max_lag))
@@ -87,7 +75,7 @@ def coherence_segments(frames: Samples, *, max_lag: int) -> gcc.Spectra:
 def coherence_cross(
     first: gcc.Spectra, second: gcc.Spectra, *, sample_rate: float, band: tuple[float, float] | None = None
 ) -> npt.NDArray[np.complexfloating[Any, Any]]:
-    """`coherence_spectrum` of the segments of two channels."""
+    """Spectrum of the SCOT curve that judges, of the segments of two channels; additive over frames."""
     limits = _limits(sample_rate, band)
     return np.asarray(gcc.weighted_cross(first, second, "scot", band=limits, sample_rate=sample_rate))
 

@@ -94,12 +94,18 @@ class Motion:
     def predict(self, state: State, seconds: float) -> State:
         step, noise = self.after(seconds)
         covariance = step @ state.covariance @ step.T + noise
-        # Beyond `widest`, both are scaled alike: the two stay a covariance, and a direction never knows nothing.
-        wide = np.sqrt(np.minimum(1.0, math.radians(self.widest) ** 2 / covariance[..., 0, 0]))[..., None]
-        scale = np.concatenate([wide, np.ones_like(wide)], axis=-1)
+        scale = self.width_scale(covariance)
         covariance = covariance * scale[..., :, None] * scale[..., None, :]
         direction, velocity = move(state.direction, step[0, 1] * state.velocity, step[1, 1] * state.velocity)
         return State(direction, velocity, covariance)
+
+    def width_scale(self, covariance: Floats) -> Floats:
+        """What position and velocity are scaled by, so that no direction spreads beyond `widest`. Shape: (..., 2)
+
+        Both parts of a covariance are scaled alike: it stays one.
+        """
+        wide = np.sqrt(np.minimum(1.0, math.radians(self.widest) ** 2 / covariance[..., 0, 0]))[..., None]
+        return np.concatenate([wide, np.ones_like(wide)], axis=-1)
 
 
 def move(direction: Floats, way: Floats, carried: Floats) -> tuple[Floats, Floats]:

@@ -524,7 +524,9 @@ def _smooth_states(track: Trajectory, motion: Motion) -> list[State]:
     states = [track[-1].state]
     for now, then in zip(track[-2::-1], track[:0:-1], strict=True):
         seconds = then.time - now.time
-        predicted, (step, _) = motion.predict(now.state, seconds), motion.after(seconds)
+        predicted, (step, noise) = motion.predict(now.state, seconds), motion.after(seconds)
+        # The prediction's spread is limited, and so is its correlation with this state: else variances get negative.
+        step = motion.width_scale(step @ now.state.covariance @ step.T + noise)[:, None] * step
         after = states[-1]
         gain, covariance = smoother_step(now.state.covariance, step, predicted.covariance, after.covariance)
         _, velocity = move(after.direction, tangent_towards(after.direction, predicted.direction), after.velocity)

@@ -157,6 +157,8 @@ def bank_files(path: str | Path) -> tuple[Path, Path]:
     ['test-clean.audio', 'test-clean.json']
     """
     path = Path(path)
+    if not path.name:  # such as "." or "": there is no name to put another ending to
+        raise InputError(f"{str(path)!r} names no bank: give the file that `qkgcc data bank` wrote")
     name = path.stem if path.suffix in (".audio", ".json") else path.name
     return path.with_name(f"{name}.audio"), path.with_name(f"{name}.json")
 

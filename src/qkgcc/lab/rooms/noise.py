@@ -27,7 +27,8 @@ NOISES = ("independent", "diffuse")
 FLAT_BELOW = 50.0
 """Hz: a slope starts here. A line of -6 dB per octave from 0 Hz would put all of its power where nobody hears it."""
 
-_LONELY = 1e-6  # share of independent noise: without it the matrix is singular at 0 Hz, where all microphones agree
+INDEPENDENT_SHARE = 1e-6
+"""Of the noise: without it the matrix is singular at 0 Hz, where all microphones agree."""
 
 
 def keys(seed: int, microphones: int) -> list[int]:
@@ -71,7 +72,7 @@ def diffuse(noise: Any, microphones: Any, sample_rate: float, speed_of_sound: fl
         raise InputError(f"{microphones.shape[-2]} microphones cannot hear {noise.shape[-2]} channels of noise")
     between = diffuse_coherence(_frequencies(microphones, sample_rate, noise.shape[-1]), microphones, speed_of_sound)
     one = xp.eye(between.shape[-1], dtype=between.dtype, device=device(between))
-    factor = xp.astype(xp.linalg.cholesky((1 - _LONELY) * between + _LONELY * one), noise.dtype)
+    factor = xp.astype(xp.linalg.cholesky((1 - INDEPENDENT_SHARE) * between + INDEPENDENT_SHARE * one), noise.dtype)
     spectra = xp.matrix_transpose(xp.fft.rfft(noise))
     mixed = xp.sum(factor * spectra[..., None, :], axis=-1)
     return xp.fft.irfft(xp.matrix_transpose(mixed), n=noise.shape[-1])

@@ -314,7 +314,7 @@ def diffuse_pairs(drawn: Tensor, spacing: Tensor) -> Tensor:
     """
     samples = drawn.shape[-1]
     frequencies = torch.arange(samples // 2 + 1, device=drawn.device) * (SAMPLE_RATE / samples)
-    coherence = (1 - noise._LONELY) * torch.sinc(2 / SPEED_OF_SOUND * spacing[:, None] * frequencies)
+    coherence = (1 - noise.INDEPENDENT_SHARE) * torch.sinc(2 / SPEED_OF_SOUND * spacing[:, None] * frequencies)
     one, other = torch.fft.rfft(drawn).unbind(1)
     mixed = coherence * one + torch.sqrt(1 - coherence**2) * other
     return torch.stack([drawn[:, 0], torch.fft.irfft(mixed, n=samples)], dim=1)
