@@ -139,14 +139,16 @@ def check_pair(pair: Sequence[int]) -> tuple[int, int]:
 
 def check_pairs(pairs: Any) -> list[tuple[int, int]]:
     """Several pairs of channels or microphones."""
-    listed = pairs.tolist() if hasattr(pairs, "tolist") else pairs
-    if isinstance(listed, (str, bytes)) or not hasattr(listed, "__iter__"):
-        raise InputError(f"pairs is {short_repr(pairs)}; expected pairs of channels, such as [(0, 1), (0, 2)]")
+    expected = "expected pairs of channels, such as [(0, 1), (0, 2)]"
+    if isinstance(pairs, (str, bytes)) or not hasattr(pairs, "__iter__"):
+        raise InputError(f"pairs is {short_repr(pairs)}; {expected}")
     try:
-        listed = list(listed)
-    except (TypeError, ValueError):  # such as a closed file
-        raise InputError(f"pairs is {short_repr(pairs)}, which cannot be read; expected [(0, 1), (0, 2)]") from None
-    return [check_pair(pair) for pair in listed]
+        # One by one: of what is huge or has no end, the first entry is refused.
+        return [check_pair(pair.tolist() if hasattr(pair, "tolist") else pair) for pair in pairs]
+    except InputError:
+        raise
+    except (TypeError, ValueError):  # such as a closed file, or an array without a dimension
+        raise InputError(f"pairs is {short_repr(pairs)}, which cannot be read; {expected}") from None
 
 
 def check_method(method: str | Path) -> str:
