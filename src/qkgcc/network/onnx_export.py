@@ -143,7 +143,7 @@ def _level(build: Graph, frames: str, card: Card) -> tuple[str, str, str]:
     unknown = build.add("Mul", joint, 0.0)
     if card.scaling != "frame":
         return frames, audible, unknown
-    cleared = _without_rumble(build, frames, around, power, card)
+    cleared = _without_rumble(build, frames, around, card)
     rest = build.add("ReduceMean", _square(build, build.add("Sub", cleared, mean)), [2], keepdims=1)
     large = build.add("Greater", build.add("Abs", mean), build.add("Mul", build.add("Sqrt", rest), 0.1))
     centred = build.add("Sub", cleared, build.add("Where", large, build.add("Mul", mean, 0.99), 0.0))
@@ -151,10 +151,10 @@ def _level(build: Graph, frames: str, card: Card) -> tuple[str, str, str]:
     return build.add("Div", centred, build.add("Max", rms, SILENCE / 2)), audible, unknown
 
 
-def _without_rumble(build: Graph, frames: str, around: str, power: str, card: Card) -> str:
-    """`qkgcc.dsp.rumble`, of frames whose samples around their mean, and those' power, are known.
+def _without_rumble(build: Graph, frames: str, around: str, card: Card) -> str:
+    """`qkgcc.dsp.rumble`, of frames whose samples around their mean are known.
 
-    Shape: (batch, 2, frame), same, (batch, 2, 1) -> (batch, 2, frame)
+    Shape: (batch, 2, frame), same -> (batch, 2, frame)
     """
     length = card.frame
     numbers = np.arange(float(rumble.count_cosines(length, card.sample_rate)))

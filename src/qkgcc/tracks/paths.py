@@ -197,7 +197,6 @@ def find_tracks(
     grid: npt.ArrayLike,
     *,
     frame_seconds: float = 0.064,
-    motion: Motion | None = None,
     most: int | None = None,
     line: bool = False,
 ) -> list[Trajectory]:
@@ -209,7 +208,6 @@ def find_tracks(
         heard: frames that are not silence. Shape: (T,)
         grid: unit vectors, evenly spaced along a circle or a part of one, in their order. Shape: (G, 3)
         frame_seconds: of sound that one frame hears; frames that overlap count less.
-        motion: how sources move along their paths.
         most: sources at any moment, each from its first word to its last; the best ones. By default all that there are.
         line: whether the grid has the angles to a line of microphones, from 0 to 180 degrees.
     """
@@ -221,9 +219,7 @@ def find_tracks(
     for first in range(0, len(when), length):
         part = slice(first, first + length)
         search = _Search(when[part], said[part].astype(np.float64), sound[part], ring, hop, frame_seconds, most)
-        found = [
-            trim(search.track(path)) for path in search.paths(motion or Motion(speed=TUNING.usual_speed, memory=5.0))
-        ]
+        found = [trim(search.track(path)) for path in search.paths(Motion(speed=TUNING.usual_speed, memory=5.0))]
         tracks += [one for one in found if hop * sum(moment.active for moment in one) >= tracker.TUNING.min_speech]
     return _with_ids(join(sorted(tracks, key=lambda one: one[0].time)))
 
